@@ -1,0 +1,1 @@
+"""Multi-node GPU clusters on Lium as Pulumi resources."""
