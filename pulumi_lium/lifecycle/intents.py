@@ -63,11 +63,15 @@ class IntentLog(Protocol):
     def close_cluster(self, cluster_id: str) -> None:
         """Forgets the intent of a cluster that the engine has just shown to be in its state (it asked about that id)."""
 
-    def abandoned(self, owner: str | None = None) -> list[Intent]:
-        """Open intents whose process is gone (of one owner, or of all), oldest first.
+    def claim_abandoned(self, owner: str | None = None) -> list[Intent]:
+        """Open intents whose process is gone (of one owner, or of all), oldest first; they are this process's from now on.
 
+        Two processes never get the same one. What is neither closed nor released stays with this process until it ends.
         Raises `LiumError` naming the file when a record cannot be read: an unreadable intent is never "no intent".
         """
+
+    def release(self, idempotency_key: str) -> None:
+        """Leaves a claimed intent open for another process to settle."""
 
 
 class NullIntents:
@@ -81,5 +85,7 @@ class NullIntents:
 
     def close_cluster(self, cluster_id: str) -> None: ...
 
-    def abandoned(self, owner: str | None = None) -> list[Intent]:
+    def claim_abandoned(self, owner: str | None = None) -> list[Intent]:
         return []
+
+    def release(self, idempotency_key: str) -> None: ...
