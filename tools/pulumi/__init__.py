@@ -1,0 +1,1 @@
+"""The Pulumi CLI for this checkout: found, installed, or built."""
