@@ -1,0 +1,34 @@
+"""Who the key acts for (contract 3.5, 4.2)."""
+
+from __future__ import annotations
+
+from ._http import HttpCore
+from ._model import Model, Number, Readable, Text
+
+
+class Workspace(Model):
+    """The workspace that the key acts in."""
+
+    id: Text = ""
+    name: Text = ""
+    role: Readable[str] = None
+    is_personal: Readable[bool] = None
+
+
+class User(Model):
+    """The account behind the key. `balance` is USD; `workspace` is null where the service has none."""
+
+    id: Text = ""
+    email: Readable[str] = None
+    balance: Readable[Number] = None
+    workspace: Readable[Workspace] = None
+
+
+class UsersClient:
+    """`/users/me`."""
+
+    def __init__(self, http: HttpCore) -> None:
+        self._http = http
+
+    def me(self) -> User:
+        return self._http.get("/users/me").row(User)
