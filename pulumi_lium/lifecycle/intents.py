@@ -8,7 +8,7 @@ This file holds the record and the protocol that the verbs use; the journal on d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
@@ -40,11 +40,11 @@ class Intent:
     stage: Stage = "opened"
     body: Mapping[str, Any] = field(default_factory=dict)
     """The order exactly as sent, so that the same key can be sent again with the same body (contract 4.8)."""
-    snapshot: Sequence[str] = ()
+    snapshot: tuple[str, ...] = ()
     """Cluster ids that were listed before the order: none of them is this one (contract 5.2 step 5)."""
     ttl_seconds: int | None = None
     """Span from the order to the removal that was asked for; None when there is no such limit."""
-    pod_ids: Sequence[str] = ()
+    pod_ids: tuple[str, ...] = ()
     cluster_id: str | None = None
 
 
