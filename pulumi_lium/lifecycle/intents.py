@@ -58,13 +58,13 @@ class IntentLog(Protocol):
         """Replaces the open intent that has the same idempotency key."""
 
     def close(self, idempotency_key: str) -> None:
-        """Forgets an intent: its cluster is in the engine's state, or nothing of it exists. Unknown keys are no error."""
+        """Forgets an intent: the engine's state holds its cluster, or nothing exists. Unknown keys are no error."""
 
     def close_cluster(self, cluster_id: str) -> None:
-        """Forgets the intent of a cluster that the engine has just shown to be in its state (it asked about that id)."""
+        """Forgets the intent of a cluster that the engine has in its state, since it asked about that id."""
 
     def claim_abandoned(self, owner: str | None = None) -> list[Intent]:
-        """Open intents whose process is gone (of one owner, or of all), oldest first; they are this process's from now on.
+        """Open intents whose process is gone (of one owner, or of all), oldest first; from now on they are this process's.
 
         Two processes never get the same one. What is neither closed nor released stays with this process until it ends.
         Raises `LiumError` naming the file when a record cannot be read: an unreadable intent is never "no intent".
