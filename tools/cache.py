@@ -1,7 +1,8 @@
 """Folders that are made once and kept outside the tree, named by a hash of what they are made from.
 
 Two processes that want the same folder at once make it once: the second waits for the first's lock. A maker that is
-killed leaves only a scratch folder, which the next one clears; the real name appears by a rename, so it is whole or absent.
+killed leaves only a scratch folder, which the next one clears; the real name appears by a rename, so that it is whole
+or absent.
 """
 
 from __future__ import annotations

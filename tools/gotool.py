@@ -1,7 +1,7 @@
 """Command-line tools that are built from their Go module.
 
-Each has a folder with `go.mod`, `go.sum` and `tools.go`; the one import of `tools.go` is the command. A version stands in
-`go.mod` and nowhere else.
+Each has a folder with `go.mod`, `go.sum` and `tools.go`; the one import of `tools.go` is the command. A version stands
+in `go.mod` and nowhere else.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class GoTool:
     @property
     def command(self) -> str:
         """Import path of the command, from `tools.go`."""
-        found = re.findall(r'^\s*(?:import\s+)?_\s+"([^"]+)"', (self.folder / "tools.go").read_text(), re.MULTILINE)
+        found: list[str] = re.findall(r'^\s*(?:import\s+)?_\s+"([^"]+)"', (self.folder / "tools.go").read_text(), re.MULTILINE)
         if len(found) != 1:
             raise SetupError(f"{self.folder / 'tools.go'} must import exactly one command, it imports {len(found)}")
         return found[0]
@@ -57,7 +57,7 @@ class GoTool:
 
     @property
     def cached_name(self) -> str:
-        """Its folder in the cache. The hash covers all it is made from but the Go version: any that builds it will do."""
+        """Its folder in the cache, by a hash of all it is made from but the Go version: any that builds it will do."""
         files = [(self.folder / name).read_bytes() for name in ("go.mod", "go.sum", "tools.go")]
         host = f"{platform.system()}-{platform.machine()}"
         return f"{self.name}-{self.version}-{digest([*files, self.ldflags.encode(), host.encode()])}"

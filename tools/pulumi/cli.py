@@ -1,7 +1,7 @@
 """Finds the Pulumi CLI, installs it, or builds it; says which.
 
-Order: the one on PATH; the official installer, where it can be reached; the Go module. The last brings no Python language
-host, so the project's own (`language_host.py`, `bin/`) goes behind it on PATH. The version stands in `go.mod` beside this file.
+Order: the one on PATH; the official installer, where it can be reached; the Go module. The last brings no Python
+language host, so the project's own (`host/`) is put beside it. The version stands in `go.mod` beside this file.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.cache import cache_root, made_once
+from tools.cache import cache_root, digest, made_once
 from tools.console import SetupError, say
 from tools.gotool import PULUMI
 
 INSTALLER = "https://get.pulumi.com/install.sh"
 INSTALLER_TIMEOUT_S = 5.0
 INSTALL_TIMEOUT_S = 600.0
-HOSTS = Path(__file__).resolve().parent / "bin"
+HOST = Path(__file__).resolve().parent / "host"
 
 
 @dataclass(frozen=True)
 class Cli:
-    """A usable Pulumi CLI: its binary, version (no `v`), where it came from, and what to put on PATH before and behind."""
+    """A usable Pulumi CLI: its binary, version (no `v`), where it came from, and whether it needs our language host."""
 
     binary: Path
     version: str
     origin: str
-    own_hosts: bool
+    needs_host: bool = False
 
     def path(self, path: str) -> str:
         """`path` (a PATH variable) with this CLI first and, if it came without, our language host last."""
         parts = [str(self.binary.parent), *filter(None, path.split(os.pathsep))]
-        return os.pathsep.join([*parts, str(HOSTS)] if self.own_hosts else parts)
+        return os.pathsep.join([*parts, str(HOST)] if self.needs_host else parts)
 
 
 def version_of(binary: Path) -> str:
@@ -70,9 +70,7 @@ def on_path(environ: Mapping[str, str]) -> Cli | None:
         return None
     binary = Path(found).resolve()
     beside = os.pathsep.join([str(Path(found).parent), str(binary.parent), environ.get("PATH", "")])
-    own_hosts = shutil.which("pulumi-language-python", path=beside) is None
-    # The folder that names it on PATH, not where a link leads: its neighbours are found through PATH.
-    return Cli(Path(found), version_of(binary), "on PATH", own_hosts)
+    return Cli(Path(found), version_of(binary), "on PATH", shutil.which("pulumi-language-python", path=beside) is None)
 
 
 def fetch_installer(url: str = INSTALLER, timeout: float = INSTALLER_TIMEOUT_S) -> bytes | None:
@@ -99,7 +97,7 @@ def installed(cache: Path, fetch: Callable[[], bytes | None] = fetch_installer) 
         try:
             done = subprocess.run(
                 ["sh", str(scratch / "install.sh"), *arguments],
-                    capture_output=True,
+                capture_output=True,
                 text=True,
                 timeout=INSTALL_TIMEOUT_S,
             )
@@ -111,7 +109,7 @@ def installed(cache: Path, fetch: Callable[[], bytes | None] = fetch_installer) 
 
     try:
         binary = made_once(cache, name, make) / "bin" / "pulumi"
-        return Cli(binary, version_of(binary), "official installer", own_hosts=False)
+        return Cli(binary, version_of(binary), "official installer")
     except SetupError as reason:
         say(f"Pulumi: {reason}; building it instead")
         return None
@@ -120,7 +118,20 @@ def installed(cache: Path, fetch: Callable[[], bytes | None] = fetch_installer) 
 def built(cache: Path) -> Cli:
     """The CLI from its Go module, with our language host."""
     binary = PULUMI.build(cache)
-    return Cli(binary, version_of(binary), "built from its Go module", own_hosts=True)
+    scripts = sorted(path for path in HOST.iterdir() if path.is_file())
+    key = digest(part for path in scripts for part in (path.name.encode(), path.read_bytes()))
+
+    def make(scratch: Path) -> None:
+        for script in scripts:
+            shutil.copy2(script, scratch)
+        # The engine takes hosts that lie beside its own file, so a symbolic link would not do.
+        try:
+            os.link(binary, scratch / "pulumi")
+        except OSError:
+            shutil.copy2(binary, scratch)
+
+    folder = made_once(cache, f"{PULUMI.cached_name}-host-{key}", make)
+    return Cli(folder / "pulumi", version_of(folder / "pulumi"), "built from its Go module")
 
 
 def resolve(environ: Mapping[str, str] = os.environ) -> Cli:

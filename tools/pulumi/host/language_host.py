@@ -1,8 +1,8 @@
 """Python language host for a Pulumi CLI that came without one (built from its Go module).
 
-The engine starts it as `pulumi-language-python ENGINE_ADDRESS` in the program's folder, reads a port from the first line
-of its stdout, and drives the program over the `LanguageRuntime` service. The SDK's inline-program server does the work;
-this file finds the program, chooses its interpreter, words its failures, and ends when it is told to.
+The engine starts it as `pulumi-language-python ENGINE_ADDRESS` in the program's folder, reads a port from the first
+line of its stdout, and drives the program over the `LanguageRuntime` service. The SDK's inline-program server does the
+work; this file finds the program, chooses its interpreter, words its failures, and ends when it is told to.
 
 The interpreter: the `virtualenv` runtime option, else the active virtual environment, else `python3` on PATH.
 """
@@ -25,7 +25,9 @@ from typing import Any
 
 PARENT_POLL_S = 1.0
 PROJECT_FILES = ("Pulumi.yaml", "Pulumi.yml", "Pulumi.json")
-VIRTUALENV_OPTION = re.compile(r"""^[^#\n]*?\bvirtualenv["']?\s*:\s*(?:"([^"\n]+)"|'([^'\n]+)'|([^\s,}#"']+))""", re.MULTILINE)
+VIRTUALENV_OPTION = re.compile(
+    r"""^[^#\n]*?\bvirtualenv["']?\s*:\s*(?:"([^"\n]+)"|'([^'\n]+)'|([^\s,}#"']+))""", re.MULTILINE
+)
 
 
 def project_root(start: Path) -> Path | None:
@@ -142,7 +144,9 @@ class Host(LanguageServer):
     def _run_program(self) -> None:
         script = self._program / "__main__.py" if self._program.is_dir() else self._program
         if not script.is_file():
-            raise RunError(f"no Python program at {script}: a program is a folder with __main__.py, or a file named by `main`")
+            raise RunError(
+                f"no Python program at {script}: a program is a folder with __main__.py, or a file named by `main`"
+            )
         sys.path.insert(0, str(script.parent))
         sys.argv = [str(script)]
         try:
@@ -153,7 +157,9 @@ class Host(LanguageServer):
             if end.code not in (None, 0):
                 raise RunError(f"the program ended with sys.exit({end.code!r})") from end
         except BaseException as error:
-            raise RunError("Program failed with an unhandled exception:\n" + program_traceback(error, script)) from error
+            raise RunError(
+                "Program failed with an unhandled exception:\n" + program_traceback(error, script)
+            ) from error
 
     def GetPluginInfo(self, request: Any, context: Any) -> Any:
         return plugin_pb2.PluginInfo(version="0.0.0")

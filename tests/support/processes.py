@@ -1,0 +1,62 @@
+"""Processes that a test started, by pid; a pid that was given to another process in the meantime is never touched."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from pathlib import Path
+from types import TracebackType
+
+
+class ProcessHandle:
+    """A handle on one process (pidfd): it stays that process's, whoever gets the number later."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._fd = os.pidfd_open(pid)
+
+    def alive(self) -> bool:
+        return not self._ended(0.0)
+
+    def wait(self, timeout: float) -> None:
+        """Until it has ended. AssertionError after `timeout` seconds."""
+        if not self._ended(timeout):
+            raise AssertionError(f"process {self.pid} is still alive after {timeout:.0f} s")
+
+    def end(self) -> None:
+        """Ends it at once, if it is alive."""
+        if self.alive():
+            signal.pidfd_send_signal(self._fd, signal.SIGKILL)
+            self._ended(10.0)
+
+    def _ended(self, timeout: float) -> bool:
+        return bool(select.select([self._fd], [], [], timeout)[0])
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def __enter__(self) -> ProcessHandle:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def children(pid: int) -> list[ProcessHandle]:
+    """Handles on all that `pid` started, and what those started."""
+    found: list[ProcessHandle] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            listed = task.read_text().split()
+        except OSError:
+            continue
+        for child in map(int, listed):
+            try:
+                found.append(ProcessHandle(child))
+            except ProcessLookupError:
+                continue
+            found.extend(children(child))
+    return found
