@@ -61,6 +61,10 @@ def _empty_if_null(value: Any) -> Any:
     return "" if value is None else value
 
 
+def _empty_if_unreadable(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
 _T = TypeVar("_T")
 
 WholeNumber = Annotated[int, BeforeValidator(_whole)]
@@ -69,5 +73,6 @@ Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Usd = Annotated[float, BeforeValidator(_number), Field(ge=0, le=_MOST_USD, allow_inf_nan=False)]
 UtcTime = Annotated[datetime, AfterValidator(_utc)]
 Text = Annotated[str, BeforeValidator(_empty_if_null)]
+ReadableText = Annotated[str, BeforeValidator(_empty_if_unreadable)]
 Id = Annotated[str, Field(min_length=1, strict=True)]
 Readable = Annotated[_T | None, WrapValidator(_null_if_unreadable)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, StrictBool
@@ -25,7 +27,7 @@ class ClusterOrder(Model):
 
 
 class OrderAnswer(Model):
-    """An accepted order. `pod_ids` is empty when the service named none; `replayed`: it had answered this key before."""
+    """An accepted order. `pod_ids` is empty when the service named none; `replayed`: this key was answered before."""
 
     pod_ids: list[str] = Field(default_factory=list)
     replayed: bool = False
@@ -63,7 +65,57 @@ class ClustersClient:
         self._http = http
 
     def order(self, order: ClusterOrder, *, idempotency_key: str) -> OrderAnswer:
-        raise NotImplementedError
+        """Send one order; on 429 it goes again with the same key and body, on nothing else.
+
+        Raises `OrderRefused` for a definite no. Where `outcome_unknown` is true on what it raises, machines may be
+        rented: settle it by contract 5.3, never by another key.
+        """
+        _check(order, idempotency_key)
+        answer = self._http.call(
+            "POST",
+            "/executors/cluster/rent",
+            retry=Retry.WRITE,
+            body=order.model_dump(),
+            headers={"Idempotency-Key": idempotency_key},
+        )
+        body = answer.object()
+        success, pod_ids = body.get("success"), body.get("pod_ids")
+        if not isinstance(success, bool | None):
+            raise answer.undecodable("`success` is neither true nor false")
+        if pod_ids is None:
+            pod_ids = []
+        if not isinstance(pod_ids, list) or not all(isinstance(pod, str) and pod for pod in pod_ids):
+            raise answer.undecodable("`pod_ids` is not a list of ids")
+        if success is False:
+            if pod_ids:
+                raise answer.undecodable("it says that the order was refused, and names pods")
+            raise self._http.refusal(OrderRefused, answer)
+        replayed = answer.headers.get("idempotent-replayed", "").strip().lower() == "true"
+        return OrderAnswer(pod_ids=pod_ids, replayed=replayed)
 
     def delete(self, cluster_id: str) -> ClusterRemoval:
-        raise NotImplementedError
+        """Start the removal of every member; one row each says whether it was accepted (contract 4.10).
+
+        The cluster is gone when `GET /pods` shows no member. Raises `Conflict` with `pending_pods` when nothing may be
+        removed yet, and `NotFound`, which the listing has to confirm before it means gone.
+        """
+        answer = self._http.call("DELETE", f"/clusters/{segment(cluster_id, 'cluster_id')}", retry=Retry.WRITE)
+        rows = answer.object().get("pods")
+        if not rows:
+            raise answer.undecodable("it has no row per member")
+        return ClusterRemoval(rows=replace(answer, document=rows).rows(MemberRemoval))
+
+
+def _check(order: ClusterOrder, idempotency_key: str) -> None:
+    """What the service would refuse, or would take for another order, is refused here first (contract 5.2)."""
+    wrong = {
+        "pod_name is empty": not order.pod_name,
+        "template_id is empty": not order.template_id,
+        "executor_uuids names fewer than two machines": len(order.executor_uuids) < 2,
+        "executor_uuids names a machine twice": len(set(order.executor_uuids)) < len(order.executor_uuids),
+        "executor_uuids has an empty id": not all(order.executor_uuids),
+        "user_public_key has no key": not any(key.strip() for key in order.user_public_key),
+        "idempotency_key is not a plain word": not re.fullmatch(r"[!-~]{1,255}", idempotency_key),
+    }
+    if faults := [fault for fault, present in wrong.items() if present]:
+        raise InvalidArgument(f"The order cannot be sent: {'; '.join(faults)}.")

@@ -90,8 +90,8 @@ class UndecodableAnswer(LiumError):
     """An answer came, but it is not what the contract promises; nothing can be concluded from it, not even "empty"."""
 
     advice = (
-        "The service, or something on the way to it, gave an answer of another kind: check LIUM_BASE_URL (it ends in /api),"
-        " then try again."
+        "The service, or something on the way to it, gave an answer of another kind:"
+        " check LIUM_BASE_URL (it ends in /api), then try again."
     )
 
 
@@ -112,11 +112,18 @@ class OrderRefused(Refused):
 
 
 class ApiError(LiumError):
-    """The service answered with an error status. `data` holds the structured fields that came along (contract 2.1)."""
+    """The service answered with an error status. `data` holds the structured fields that came along (contract 2.1).
 
-    def __init__(self, message: str, *, data: Mapping[str, Any] | None = None, **facts: Any) -> None:
+    `retry_after` is the time in seconds after which the service wants to be asked again, never above the client's cap;
+    null where it said nothing.
+    """
+
+    def __init__(
+        self, message: str, *, data: Mapping[str, Any] | None = None, retry_after: float | None = None, **facts: Any
+    ) -> None:
         super().__init__(message, **facts)
         self.data: dict[str, Any] = dict(data or {})
+        self.retry_after = retry_after
 
 
 class Unauthorized(ApiError):
@@ -191,13 +198,9 @@ class Conflict(ApiError):
 
 
 class RateLimited(ApiError):
-    """429, on every attempt. `retry_after` is the service's wish in seconds, never above the client's cap."""
+    """429, on every attempt."""
 
     advice = "Wait a minute and try again; other programs with this account share the limit."
-
-    def __init__(self, message: str, *, retry_after: float | None = None, **facts: Any) -> None:
-        super().__init__(message, **facts)
-        self.retry_after = retry_after
 
 
 class Invalid(ApiError):

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from ._model import Count, Model, Number, Readable, Text, Usd, UtcTime
+from ._model import Count, Model, Number, Readable, ReadableText, Usd, UtcTime
 
 _RTX = re.compile(r"\bRTX\s*(PRO)?\s*(\d+D?)\b")
 _DATA_CENTRE = re.compile(r"\b([A-Z]{1,2}\d{2,4}[A-Z]?)\b")
@@ -26,8 +26,8 @@ def short_gpu_type(model: str) -> str:
 class Node(Model):
     """A machine. Prices are USD per hour; one that the service did not give is null, never 0."""
 
-    id: Text = ""
-    gpu_model: Text = Field(default="", validation_alias="machine_name")
+    id: ReadableText = ""
+    gpu_model: ReadableText = Field(default="", validation_alias="machine_name")
     gpu_count: Count = 1
     available_gpu_count: Readable[Count] = None
     min_gpu_count_for_rental: Readable[Count] = None
@@ -35,7 +35,7 @@ class Node(Model):
     country: Readable[str] = None
     country_code: Readable[str] = None
     city: Readable[str] = None
-    public_ip: Text = Field(default="", validation_alias="executor_ip_address")
+    public_ip: ReadableText = Field(default="", validation_alias="executor_ip_address")
     status: Readable[str] = None
     tier: Readable[str] = None
     driver_version: Readable[str] = None

@@ -140,22 +140,22 @@ class PodsClient:
 
     def delete(self, pod_id: str) -> None:
         """Start the removal of one pod. It is gone when the listing no longer shows it."""
-        self._http.call("DELETE", f"/pods/{segment(pod_id, 'pod_id')}", retry=Retry.WRITE).accepted()
+        self._http.command("DELETE", f"/pods/{segment(pod_id, 'pod_id')}", retry=Retry.WRITE)
 
     def schedule_removal(self, pod_id: str, at: datetime) -> None:
         """Have the service delete the pod at this time (aware); overwrites an earlier time (contract 4.11)."""
         if at.tzinfo is None:
             raise InvalidArgument(f"The removal time {at.isoformat()} has no time zone: give an aware datetime.")
-        self._http.call(
+        self._http.command(
             "POST",
             f"/pods/{segment(pod_id, 'pod_id')}/schedule-removal",
             retry=Retry.IDEMPOTENT,
             body={"removal_scheduled_at": at.astimezone(timezone.utc).isoformat()},
-        ).accepted()
+        )
 
     def cancel_removal(self, pod_id: str) -> None:
         """Take a scheduled removal back."""
-        self._http.call("DELETE", f"/pods/{segment(pod_id, 'pod_id')}/schedule-removal", retry=Retry.WRITE).accepted()
+        self._http.command("DELETE", f"/pods/{segment(pod_id, 'pod_id')}/schedule-removal", retry=Retry.WRITE)
 
     def list(self) -> list[Pod]:
         """Every pod of the key's workspace, in no order. An answer that is no list raises: it never reads as empty."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from ._http import HttpCore, Retry
-from ._model import Model, Readable, Text, UtcTime
+from ._model import Model, Readable, ReadableText, UtcTime
 
 
 class SshKey(Model):
     """A public key that the account keeps."""
 
-    id: Text = ""
-    name: Text = ""
-    public_key: Text = ""
+    id: ReadableText = ""
+    name: ReadableText = ""
+    public_key: ReadableText = ""
     created_at: Readable[UtcTime] = None
 
 

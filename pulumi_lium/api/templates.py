@@ -7,7 +7,7 @@ import re
 from pydantic import Field
 
 from ._http import HttpCore
-from ._model import Model, Readable, Text
+from ._model import Model, Readable, ReadableText
 
 CLUSTER_IMAGE = "daturaai/lium-cluster"
 """Images that may run as a cluster begin with this (contract 3.4, 7.2)."""
@@ -16,9 +16,9 @@ CLUSTER_IMAGE = "daturaai/lium-cluster"
 class Template(Model):
     """A template, as listed or as a pod names it."""
 
-    id: Text = ""
-    name: Text = Field(default="", validation_alias="template_name")
-    docker_image: Text = ""
+    id: ReadableText = ""
+    name: ReadableText = Field(default="", validation_alias="template_name")
+    docker_image: ReadableText = ""
     docker_image_tag: Readable[str] = None
     category: Readable[str] = None
     status: Readable[str] = None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ._http import HttpCore
-from ._model import Model, Number, Readable, Text
+from ._model import Model, Number, Readable, ReadableText
 
 
 class Workspace(Model):
     """The workspace that the key acts in."""
 
-    id: Text = ""
-    name: Text = ""
+    id: ReadableText = ""
+    name: ReadableText = ""
     role: Readable[str] = None
     is_personal: Readable[bool] = None
 
@@ -18,7 +18,7 @@ class Workspace(Model):
 class User(Model):
     """The account behind the key. `balance` is USD; `workspace` is null where the service has none."""
 
-    id: Text = ""
+    id: ReadableText = ""
     email: Readable[str] = None
     balance: Readable[Number] = None
     workspace: Readable[Workspace] = None
