@@ -1,0 +1,140 @@
+# Copyright: the pulumi-lium authors
+# SPDX-License-Identifier: Apache-2.0
+"""The report of a run: one object for the JSON file, and the same as a table for the screen.
+
+For internal use of the collection; may change in any release.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from ansible_collections.lium.cluster.plugins.module_utils._record import (
+    MUST_FIX,
+    OK,
+    SKIPPED,
+    STATUSES,
+    UNKNOWN,
+    WARN,
+    Record,
+    merge_by_id,
+    worst_status,
+)
+
+SCHEMA = "lium.cluster.report/1"
+
+#: How a status stands in the table: short, and readable without colour.
+_CELL = {OK: "ok", WARN: "WARN", MUST_FIX: "FIX", UNKNOWN: "?", SKIPPED: "-"}
+
+
+def records_of_host(results: Mapping[str, Any]) -> list[Record]:
+    """The records of one host from what its tasks registered, later results over earlier ones.
+
+    ``results`` maps the variable's name (``preflight_result``) to the registered value. A task that failed, or a host
+    that did not answer, becomes a record of its own: nothing that was meant to be looked at disappears.
+    """
+    groups: list[list[Record]] = []
+    for name, result in results.items():
+        part = name.removesuffix("_result")
+        if not isinstance(result, Mapping) or (result.get("skipped") and not result.get("unreachable")):
+            continue
+        if "records" in result:
+            groups.append([Record.from_dict(row) for row in result["records"]])
+        elif result.get("unreachable"):
+            groups.append([_unreachable(result)])
+        else:
+            title = f"The checks of {part} could run"
+            groups.append([_no_answer(f"{part}.ran", title, result, "Mend what the message says and run again")])
+    if not groups:
+        groups.append([_unreachable({})])
+    return merge_by_id(*groups)
+
+
+def _unreachable(result: Mapping[str, Any]) -> Record:
+    return _no_answer("host.reachable", "Ansible reaches the host", result, "Mend the way to the host (ssh, become)")
+
+
+def _no_answer(record_id: str, title: str, result: Mapping[str, Any], fix: str) -> Record:
+    texts = (result.get("msg"), result.get("module_stderr"))
+    message = ": ".join(str(text).strip() for text in texts if text) or "no result"
+    return Record(
+        id=record_id,
+        title=title,
+        status=MUST_FIX,
+        observed=textwrap.shorten(message, 300),
+        expected="an answer",
+        remediation=f"{fix}. Why: a host that was not looked at counts as not sellable",
+        evidence_source="Ansible",
+        severity="blocker",
+    )
+
+
+def build_report(records: Mapping[str, Sequence[Record]], playbook: str, at: datetime) -> dict[str, Any]:
+    """The report as the JSON file holds it (docs/schema/report.schema.json). ``at`` is aware."""
+    hosts = [
+        {
+            "name": name,
+            "status": worst_status(record.status for record in rows),
+            "records": [record.as_dict() for record in rows],
+        }
+        for name, rows in sorted(records.items())
+    ]
+    statuses = [record.status for rows in records.values() for record in rows]
+    counts = {status: statuses.count(status) for status in STATUSES}
+    return {
+        "schema": SCHEMA,
+        "generated_at": at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "playbook": playbook,
+        "status": worst_status(host["status"] for host in hosts),
+        "counts": counts,
+        "hosts": hosts,
+    }
+
+
+def render(report: Mapping[str, Any]) -> str:
+    """The last screen: hosts by area, then what to do, hosts with the same task together."""
+    hosts = report["hosts"]
+    areas = list(dict.fromkeys(record["id"].split(".")[0] for host in hosts for record in host["records"]))
+    rows = [["host", *areas]]
+    for host in hosts:
+        cells = []
+        for area in areas:
+            statuses = [record["status"] for record in host["records"] if record["id"].split(".")[0] == area]
+            cells.append(_CELL[worst_status(statuses)] if statuses else "")
+        rows.append([host["name"], *cells])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(areas) + 1)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    lines += ["", "ok  WARN  FIX must be fixed  ? could not be read  - left out", ""]
+    return "\n".join(lines + _next_steps(hosts))
+
+
+def _next_steps(hosts: Sequence[Mapping[str, Any]]) -> list[str]:
+    steps: dict[tuple[str, str, str, str], list[str]] = {}
+    for host in hosts:
+        for record in host["records"]:
+            if record["remediation"]:
+                key = (record["status"], record["id"], record["observed"], record["remediation"])
+                steps.setdefault(key, []).append(host["name"])
+    if not steps:
+        return ["Nothing to do."]
+    lines = ["What to do next"]
+    for status, record_id, observed, remediation in sorted(steps, key=lambda key: STATUSES.index(key[0])):
+        names = ", ".join(steps[status, record_id, observed, remediation])
+        lines.append(f"  {status:<8}  {record_id}  ({names})")
+        for label, text in (("seen", observed), ("do", remediation)):
+            lines += textwrap.wrap(text, 116, initial_indent=f"    {label + ':':<6}", subsequent_indent=" " * 10)
+    return lines
+
+
+def failure_message(report: Mapping[str, Any]) -> str:
+    """Why the play fails, or an empty text. Only ``MUST_FIX`` fails a play (design 4.4)."""
+    broken = [
+        f"{host['name']} ({', '.join(record['id'] for record in host['records'] if record['status'] == MUST_FIX)})"
+        for host in report["hosts"]
+        if host["status"] == MUST_FIX
+    ]
+    return f"{len(broken)} of {len(report['hosts'])} hosts must be fixed: {'; '.join(broken)}" if broken else ""

@@ -1,0 +1,117 @@
+"""The report: no host and no failed look disappears, and the exit code follows MUST_FIX alone."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from ansible_collections.lium.cluster.plugins.module_utils._record import STATUSES, Record, merge_by_id, worst_status
+from ansible_collections.lium.cluster.plugins.plugin_utils._report import (
+    build_report,
+    failure_message,
+    records_of_host,
+    render,
+)
+
+AT = datetime(2026, 11, 30, 8, 0, tzinfo=timezone.utc)
+
+
+def record(record_id: str = "os.supported", status: str = "OK", severity: str = "blocker") -> Record:
+    fix = "" if status in ("OK", "SKIPPED") else "Do it. Why: it matters"
+    return Record(record_id, "title", status, "seen", "wanted", fix, "source", severity)
+
+
+def test_a_failed_check_task_is_a_record_that_must_be_fixed() -> None:
+    (row,) = records_of_host({"preflight_result": {"failed": True, "msg": "no python", "module_stderr": "sh: no"}})
+    assert (row.id, row.status, row.severity) == ("preflight.ran", "MUST_FIX", "blocker")
+    assert "no python: sh: no" in row.observed
+
+
+@pytest.mark.parametrize(
+    "results", [{}, {"preflight_result": {"unreachable": True, "msg": "timed out", "skipped": True}}]
+)
+def test_a_host_without_an_answer_must_be_fixed(results: dict[str, object]) -> None:
+    (row,) = records_of_host(results)
+    assert (row.id, row.status) == ("host.reachable", "MUST_FIX")
+
+
+def test_a_later_look_replaces_an_earlier_one() -> None:
+    before, after = record(status="MUST_FIX"), record(status="OK")
+    other = record("time.ntp")
+    results = {
+        "preflight_result": {"records": [before.as_dict(), other.as_dict()]},
+        "rdma_result": {"records": [after.as_dict()]},
+    }
+    assert records_of_host(results) == [after, other]
+
+
+def test_a_record_from_elsewhere_with_a_wrong_key_is_refused() -> None:
+    row = record().as_dict()
+    row["stauts"] = row.pop("status")
+    with pytest.raises(ValueError, match="stauts"):
+        Record.from_dict(row)
+
+
+@pytest.mark.parametrize("status", ["MUST_FIX", "WARN", "UNKNOWN"])
+def test_what_is_not_well_says_what_to_do(status: str) -> None:
+    with pytest.raises(ValueError, match="what to do"):
+        Record("os.supported", "t", status, "o", "e", "", "s", "info")
+
+
+def test_worst_status_of_nothing_is_unknown() -> None:
+    assert worst_status([]) == "UNKNOWN"
+    assert [worst_status([status, "OK"]) for status in STATUSES] == list(STATUSES)
+
+
+@pytest.mark.parametrize("status", ["OK", "WARN", "UNKNOWN", "SKIPPED", "MUST_FIX"])
+def test_only_must_fix_fails_a_play(status: str) -> None:
+    report = build_report({"h1": [record(status=status)], "h2": [record()]}, "audit", AT)
+    message = failure_message(report)
+    assert message == ("1 of 2 hosts must be fixed: h1 (os.supported)" if status == "MUST_FIX" else "")
+
+
+def test_the_screen_joins_hosts_with_the_same_task() -> None:
+    rows = [record(status="MUST_FIX"), record("rdma.modules", "UNKNOWN"), record("time.ntp", "OK")]
+    report = build_report({"h2": rows, "h1": rows, "h3": [record("time.ntp")]}, "audit", AT)
+    text = render(report)
+    lines = text.splitlines()
+    assert lines[0].split() == ["host", "os", "rdma", "time"]
+    assert lines[2].split() == ["h1", "FIX", "?", "ok"]
+    assert lines[4].split() == ["h3", "ok"]
+    assert text.count("os.supported") == 1
+    assert "os.supported  (h1, h2)" in text
+    assert text.index("os.supported") < text.index("rdma.modules")
+    assert json.loads(json.dumps(report)) == report
+
+
+def test_merge_keeps_the_place_of_the_first_look() -> None:
+    first, second = record("a.b"), record("c.d")
+    again = record("a.b", "WARN")
+    assert merge_by_id([first, second], [again]) == [again, second]
+
+
+def test_a_host_that_does_not_answer_stands_in_the_report(tmp_path: Path, write_inventory, play) -> None:
+    closed = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9}
+    inventory = write_inventory({"up": {"preflight_become": False}, "down": closed})
+    done = play("lium.cluster.audit", inventory, "-e", f"lium_report_path={tmp_path}/report.json")
+    assert done.returncode == 2, done.stdout
+    report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    hosts = {host["name"]: host for host in report["hosts"]}
+    assert [row["id"] for row in hosts["down"]["records"]] == ["host.reachable"]
+    assert "Connection refused" in hosts["down"]["records"][0]["observed"]
+    assert len(hosts["up"]["records"]) > 1
+
+
+def test_check_mode_writes_no_report(tmp_path: Path, write_inventory, play) -> None:
+    inventory = write_inventory({"up": {"preflight_become": False}})
+    play("lium.cluster.audit", inventory, "--check", "-e", f"lium_report_path={tmp_path}/report.json")
+    assert not (tmp_path / "report.json").exists()
+
+
+def test_an_empty_group_is_no_silent_success(tmp_path: Path, play) -> None:
+    inventory = tmp_path / "inventory.yml"
+    inventory.write_text("lium_fabric: {hosts: {}}\n", encoding="utf-8")
+    done = play("lium.cluster.audit", inventory)
+    assert done.returncode != 0, done.stdout + done.stderr
