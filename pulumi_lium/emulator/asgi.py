@@ -1,7 +1,7 @@
 """The emulator as an ASGI application: the API under /api, the control plane under /_emulator.
 
-It serves both straight from the route table. FastAPI describes the same table (`app.py`) and is loaded only when someone
-asks for /docs or /openapi.json: importing it takes longer than all the rest of the start, and tests start many emulators.
+It serves both straight from the route table. FastAPI describes the same table (`app.py`) and is loaded only when
+someone asks for /docs or /openapi.json: importing it takes longer than all the rest of the start, and tests start many.
 """
 
 from __future__ import annotations

@@ -42,9 +42,8 @@ class ControlPlane:
         self._clock = clock
 
     def reset(self, body: bytes) -> dict[str, Any]:
-        text = body.decode("utf-8") if body.strip() else None
-        scenario = load_scenario(text)
-        self._clock.restart()
+        text = body.decode("utf-8")
+        scenario = load_scenario(None if text.strip() in ("", "null", "{}") else text)
         self._service.reset(scenario)
         return {"success": True, "seed": scenario.seed, **self._time()}
 
@@ -101,8 +100,14 @@ class ControlRoute:
     """The model of the body; a word for what it is where it has no model here."""
 
 
-CONTROL: tuple[ControlRoute, ...] = (
-    ControlRoute("POST", "reset", "Start over with a scenario (YAML or JSON), or the built-in one", ControlPlane.reset, "scenario"),
+CONTROL_ROUTES: tuple[ControlRoute, ...] = (
+    ControlRoute(
+        "POST",
+        "reset",
+        "Start over with a scenario (YAML or JSON), or the built-in one",
+        ControlPlane.reset,
+        "scenario",
+    ),
     ControlRoute("GET", "state", "The whole market", ControlPlane.state),
     ControlRoute("GET", "clock", "The market's time", ControlPlane.read_clock),
     ControlRoute("POST", "clock", "Move a virtual clock", ControlPlane.move_clock, ClockMove),
@@ -119,9 +124,9 @@ CONTROL: tuple[ControlRoute, ...] = (
 def respond(control: ControlPlane, request: Request) -> Answer:
     """Serve a request below `/_emulator`. Errors carry the same envelope as the API's, and say what was wrong."""
     name = "/".join(request.segments)
-    routes = {route.method: route for route in CONTROL if route.name == name}
+    routes = {route.method: route for route in CONTROL_ROUTES if route.name == name}
     if not routes:
-        names = ", ".join(sorted({route.name for route in CONTROL}))
+        names = ", ".join(sorted({route.name for route in CONTROL_ROUTES}))
         return _error(404, f"no control call /_emulator/{name}; there are: {names}")
     route = routes.get(request.method)
     if route is None:

@@ -58,7 +58,7 @@ class Cut(Enum):
 
 
 def split_path(raw_path: str) -> tuple[str, ...]:
-    """The percent-decoded segments of a raw path; empty segments are kept, since `//` is another path (contract 1.1)."""
+    """The percent-decoded segments of a raw path; empty ones are kept, since `//` is another path (contract 1.1)."""
     return tuple(unquote(segment) for segment in raw_path.removeprefix("/").split("/"))
 
 

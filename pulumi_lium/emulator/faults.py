@@ -30,6 +30,11 @@ class StatusFault(_Fault):
     body: Any = None
     headers: dict[str, str] = Field(default_factory=dict)
     commit: bool = Field(default=False, description="the service acts all the same, and its own answer is lost")
+    lose_outcome: bool | None = Field(
+        default=None,
+        description="with `commit`: nothing is recorded under the Idempotency-Key. Default: true for 500, the service's"
+        " own failure; false for others, which a gateway sends while the service finishes",
+    )
 
 
 class RefusedFault(_Fault):
@@ -93,7 +98,7 @@ Fault = Annotated[
 
 
 class FaultRule(BaseModel):
-    """Which requests meet a fault: those that match `on`, after the first `after` of them, `times` times (0: for ever)."""
+    """Which requests meet a fault: those that match `on`, after the first `after`, `times` times (0: for ever)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -121,6 +126,8 @@ class Ending:
     cut: Cut = Cut.DROPPED
     acts: bool = False
     committed: bool | None = None
+    lose_outcome: bool = False
+    """The service acts and forgets what it answered (contract 4.8: a request that failed transiently)."""
 
 
 @dataclass(slots=True)
@@ -218,7 +225,8 @@ def _apply(fault: Fault, effects: Effects, request_id: str) -> None:
         case NotJsonFault():
             effects.ending = Ending(Answer(200, MAINTENANCE_PAGE, {"content-type": HTML_TYPE}), acts=True)
         case StatusFault():
-            effects.ending = Ending(_status_answer(fault, request_id), acts=fault.commit)
+            lost = fault.code == 500 if fault.lose_outcome is None else fault.lose_outcome
+            effects.ending = Ending(_status_answer(fault, request_id), acts=fault.commit, lose_outcome=lost)
 
 
 def _status_answer(fault: StatusFault, request_id: str) -> Answer:
@@ -236,4 +244,10 @@ def _status_answer(fault: StatusFault, request_id: str) -> Answer:
 
 def _row(armed: _Armed) -> dict[str, Any]:
     left = None if armed.limit is None else armed.limit - armed.fired
-    return {"id": armed.id, **armed.rule.model_dump(mode="json"), "seen": armed.seen, "fired": armed.fired, "left": left}
+    return {
+        "id": armed.id,
+        **armed.rule.model_dump(mode="json"),
+        "seen": armed.seen,
+        "fired": armed.fired,
+        "left": left,
+    }

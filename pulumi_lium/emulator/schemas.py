@@ -44,6 +44,7 @@ class QueryParameter:
     name: str
     type: Literal["string", "integer", "number", "boolean"]
     description: str
+    required: bool = False
 
 
 EXECUTOR_FILTERS = (
@@ -67,7 +68,7 @@ QUOTE_PARAMETERS = (
 )
 
 
-# What a client sends ---------------------------------------------------------------------------------------------------
+# What a client sends
 
 
 class Body(BaseModel):
@@ -175,7 +176,7 @@ class PodFeedback(Body):
     reason: str | None = None
 
 
-# What the service answers ----------------------------------------------------------------------------------------------
+# What the service answers
 
 
 class Shape(BaseModel):

@@ -52,7 +52,11 @@ class ScriptAnswer(_Part):
     def _one_kind(self) -> ScriptAnswer:
         if self.raw is not None and "json_body" in self.model_fields_set:
             raise ValueError("an answer has either json or raw, not both")
-        if self.status is None and self.fault is None and (self.raw is not None or "json_body" in self.model_fields_set):
+        if (
+            self.status is None
+            and self.fault is None
+            and (self.raw is not None or "json_body" in self.model_fields_set)
+        ):
             raise ValueError("an answer with a body needs a status")
         return self
 

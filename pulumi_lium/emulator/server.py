@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .asgi import CUT, Emulator, Receive, Scope, Send
+from .asgi import API, CUT, Emulator, Receive, Scope, Send
 from .exchange import Cut
 
 _LINGER_RESET = struct.pack("ii", 1, 0)
@@ -31,9 +31,9 @@ class _CuttingProtocol(H11Protocol):
 
         async def with_cut(scope: Scope, receive: Receive, send: Send) -> None:
             scope[CUT] = self._cut
-            await application(scope, receive, send)  # type: ignore[arg-type]
+            await application(scope, receive, send)
 
-        self.app = with_cut  # type: ignore[assignment]
+        self.app = with_cut
 
     def _cut(self, cut: Cut) -> None:
         if cut is Cut.REFUSED:
@@ -67,15 +67,22 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         sock.close()
         raise AddressInUse(
-            f"cannot listen on {host} port {port}: {error.strerror or error}; choose another with --port, or --port 0 for a free one"
+            f"cannot listen on {host} port {port}: {error.strerror or error}; "
+            "choose another with --port, or --port 0 for a free one"
         ) from error
     return sock
+
+
+def base_url(host: str, sock: socket.socket) -> str:
+    """The API's address on a listening socket, as `LIUM_BASE_URL` wants it."""
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{sock.getsockname()[1]}{API}"
 
 
 def serve(emulator: Emulator, sock: socket.socket, ready: Callable[[], None]) -> None:
     """Serve until SIGINT or SIGTERM; `ready` is called once requests are answered."""
     config = uvicorn.Config(
-        emulator,  # type: ignore[arg-type]
+        emulator,
         http=_CuttingProtocol,
         ws="none",
         loop="asyncio",

@@ -1,8 +1,8 @@
 """The service between the wire and the market: routes, keys, bodies, faults, scripts, the journal and the store.
 
-An exchange has two halves. `admit` notes the arrival and decides, in order of arrival, what the faults and the script do to
-it; `perform` lets the market act and makes the answer. Whoever carries the bytes waits out the delays in between, so that
-nothing here sleeps and one lock held for each half keeps the market whole.
+An exchange has two halves. `admit` notes the arrival and decides, in order of arrival, what the faults and the script
+do to it; `perform` lets the market act and makes the answer. Whoever carries the bytes waits out the delays in between,
+so that nothing here sleeps and one lock held for each half keeps the market whole.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -41,18 +41,27 @@ class Admitted:
     holds_key: str | None = None
 
 
+class Clock(Protocol):
+    """What the service needs of a clock: epoch seconds, and what a reset and a stored market do to it."""
+
+    def now(self) -> float: ...
+    def restart(self) -> None: ...
+    def resume(self, at: float) -> None: ...
+
+
 class Service:
     """The emulated service: one market and all that stands around it.
 
     Args:
         scenario: what the market starts as; ignored where `store` already holds a market.
-        now: the time, epoch seconds. A virtual clock is moved from outside; a real one moves by itself.
+        clock: the market's time.
         store: keeps every committed change on disk before its answer leaves; None keeps nothing.
     """
 
-    def __init__(self, scenario: Scenario, now: Callable[[], float], store: Store | None = None) -> None:
+    def __init__(self, scenario: Scenario, clock: Clock, store: Store | None = None) -> None:
         self.lock = threading.RLock()
-        self.now = now
+        self.resumed = False
+        self._clock = clock
         self.journal = Journal()
         self.faults = FaultBox()
         self.script = Script()
@@ -64,8 +73,11 @@ class Service:
     def _open(self, scenario: Scenario) -> Market:
         stored = self._store.load() if self._store else None
         if stored is not None:
-            return Market.restore(stored, track_changes=True)
-        market = Market(scenario, self.now(), track_changes=self._store is not None)
+            self.resumed = True
+            market = Market.restore(stored, track_changes=True)
+            self._clock.resume(market.now)
+            return market
+        market = Market(scenario, self._clock.now(), track_changes=self._store is not None)
         self._keep_all(market)
         return market
 
@@ -74,29 +86,39 @@ class Service:
             market.take_changes()
             self._store.replace(market.snapshot())
 
-    # The control plane's side -------------------------------------------------------------------------------------------
+    def close(self) -> None:
+        """Let go of the state file."""
+        if self._store:
+            self._store.close()
+
+    # The control plane's side
 
     def reset(self, scenario: Scenario) -> None:
         """Start over: a new market, no faults, no script, an empty journal."""
         with self.lock:
-            self.market = Market(scenario, self.now(), track_changes=self._store is not None)
+            self._clock.restart()
+            self.market = Market(scenario, self._clock.now(), track_changes=self._store is not None)
             self.journal.clear()
             self.faults.clear()
             self.script = Script()
             self._before.clear()
             self._keep_all(self.market)
 
+    def look(self, read: Callable[[Market], Any]) -> Any:
+        """What `read` makes of the market at the present time."""
+        return self.change(read)
+
     def change(self, act: Callable[[Market], Any]) -> Any:
         """Let the control plane act on the market, at the present time, and keep what it changed."""
         with self.lock:
-            self.market.advance_to(self.now())
+            self.market.advance_to(self._clock.now())
             self._remember_listings(None)
             try:
                 return act(self.market)
             finally:
                 self._commit()
 
-    # The API's side -----------------------------------------------------------------------------------------------------
+    # The API's side
 
     def admit(self, request: Request) -> Admitted:
         """Note an arrival and decide what is done to it."""
@@ -111,7 +133,7 @@ class Service:
                 effects.ending = self.script.tell(request)
             admitted = Admitted(request, request_id, key, entry, effects)
             if idempotency_key and entry.key_id and effects.delay_before and _will_order(admitted):
-                self.market.advance_to(self.now())
+                self.market.advance_to(self._clock.now())
                 self.market.hold_idempotency_key(key, idempotency_key)
                 admitted.holds_key = idempotency_key
                 self._commit()
@@ -121,7 +143,7 @@ class Service:
         """Let the service act, unless a fault or the script says otherwise, and make the answer that goes out."""
         ending = admitted.effects.ending
         with self.lock:
-            self.market.advance_to(self.now())
+            self.market.advance_to(self._clock.now())
             if admitted.holds_key:
                 self.market.release_idempotency_key(admitted.key, admitted.holds_key)
             if ending is None or ending.acts:
@@ -141,6 +163,7 @@ class Service:
 
     def _serve(self, admitted: Admitted) -> tuple[Answer, bool]:
         """The service's own answer, and whether it changed the market."""
+        ending = admitted.effects.ending
         try:
             route, parameters = _route(admitted.request)
             if not route.keyless and admitted.entry.key_id is None:
@@ -151,7 +174,7 @@ class Service:
                 admitted.request.query,
                 _checked_body(route, admitted.request),
                 admitted.entry.idempotency_key if route.idempotent else None,
-                lose_outcome=admitted.effects.lose_outcome,
+                lose_outcome=ending is not None and ending.lose_outcome,
             )
             if route.writes:
                 self._remember_listings(admitted.key)
@@ -160,7 +183,9 @@ class Service:
             body = refusal.envelope(admitted.request_id)
             return Answer.of_json(refusal.status, body, {k.lower(): v for k, v in refusal.headers.items()}), False
         if isinstance(value, Text):
-            return Answer(200, value.text.encode("utf-8", "replace"), {"content-type": "text/plain; charset=utf-8"}), False
+            return Answer(
+                200, value.text.encode("utf-8", "replace"), {"content-type": "text/plain; charset=utf-8"}
+            ), False
         if isinstance(value, Reply):
             headers = {name.lower(): text for name, text in value.headers.items()}
             return Answer.of_json(200, value.body, headers), value.committed
@@ -168,7 +193,7 @@ class Service:
             value = self._as_seen(route, value, admitted)
         return Answer.of_json(200, value), route.writes
 
-    # Listings that lag or lack ------------------------------------------------------------------------------------------
+    # Listings that lag or lack
 
     def _remember_listings(self, key: str | None) -> None:
         """Keep what the listings say before a change, for `stale_list`."""
@@ -196,8 +221,11 @@ def _route(request: Request) -> tuple[Route, dict[str, str]]:
     if found:
         allow = ", ".join(found)
         raise Refusal(
-            405, "method_not_allowed", f"{request.path} does not know {request.method}",
-            hint=f"It knows {allow}", headers={"allow": allow},
+            405,
+            "method_not_allowed",
+            f"{request.path} does not know {request.method}",
+            hint=f"It knows {allow}",
+            headers={"allow": allow},
         )
     raise Refusal(404, "not_found", f"No such route: {request.method} {request.path}")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,8 @@ class StoreError(ValueError):
 class Store:
     """A file that holds one market, or none yet.
 
-    A change is written in one transaction with full synchronisation, so that a process killed at any moment leaves either
-    all of it or nothing.
+    A change is written in one transaction with full synchronisation, so that a process killed at any moment leaves
+    either all of it or nothing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,7 +45,9 @@ class Store:
                 f"state file {self.path}: has format {version}, this version reads {FORMAT}; start with a new file"
             )
         with self._transaction():
-            self._db.execute("CREATE TABLE IF NOT EXISTS meta (id INTEGER PRIMARY KEY CHECK (id = 1), value TEXT NOT NULL)")
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS meta (id INTEGER PRIMARY KEY CHECK (id = 1), value TEXT NOT NULL)"
+            )
             self._db.execute(
                 "CREATE TABLE IF NOT EXISTS record (kind TEXT, id TEXT, value TEXT NOT NULL, PRIMARY KEY (kind, id))"
                 " WITHOUT ROWID"
@@ -59,3 +63,42 @@ class Store:
         for kind, identity, value in self._db.execute("SELECT kind, id, value FROM record"):
             tables.setdefault(kind, {})[identity] = json.loads(value)
         return {"meta": json.loads(meta[0]), "tables": tables}
+
+    def replace(self, market: dict[str, Any]) -> None:
+        """Forget the stored market and keep this one (`Market.snapshot`)."""
+        with self._transaction():
+            self._db.execute("DELETE FROM record")
+            self._write(market["meta"], market["tables"])
+
+    def commit(self, changes: dict[str, Any]) -> None:
+        """Add what has changed (`Market.take_changes`). It is on disk when this returns."""
+        with self._transaction():
+            self._db.executemany(
+                "DELETE FROM record WHERE kind = ? AND id = ?",
+                ((kind, identity) for kind, identities in changes["drop"].items() for identity in identities),
+            )
+            self._write(changes["meta"], changes["put"])
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _write(self, meta: dict[str, Any], tables: dict[str, dict[str, Any]]) -> None:
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (1, ?)", (json.dumps(meta),))
+        self._db.executemany(
+            "INSERT OR REPLACE INTO record VALUES (?, ?, ?)",
+            (
+                (kind, identity, json.dumps(record))
+                for kind, records in tables.items()
+                for identity, record in records.items()
+            ),
+        )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")

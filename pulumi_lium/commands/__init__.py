@@ -1,0 +1,54 @@
+"""The commands of `pulumi-lium`, one module each, loaded when used: no command pays for another's imports."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+
+import click
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """Where a command is (module of this package and the click command of the same name), and what it needs."""
+
+    summary: str
+    extra: str = "cli"
+
+
+COMMANDS = {
+    "emulator": _Entry("Run the Lium API on this machine, faults included.", extra="emulator"),
+}
+
+
+class LazyGroup(click.Group):
+    """Loads a command's module on first use; a missing package is one line that says what to install."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        try:
+            module = importlib.import_module(f"{__name__}.{cmd_name}")
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] == "pulumi_lium":
+                raise
+            raise click.ClickException(
+                f"`pulumi-lium {cmd_name}` needs the package {error.name}: pip install 'pulumi-lium[{entry.extra}]'"
+            ) from error
+        command = getattr(module, cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+
+@click.command(cls=LazyGroup)
+@click.version_option(package_name="pulumi-lium")
+def group() -> None:
+    """Multi-node GPU clusters on Lium: what stands beside `pulumi up`."""
