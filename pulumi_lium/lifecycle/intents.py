@@ -64,7 +64,7 @@ class IntentLog(Protocol):
         """Forgets the intent of a cluster that the engine has in its state, since it asked about that id."""
 
     def claim_abandoned(self, owner: str | None = None) -> list[Intent]:
-        """Open intents whose process is gone (of one owner, or of all), oldest first; from now on they are this process's.
+        """Open intents whose process is gone (of one owner, or of all), oldest first; from now on they are ours.
 
         Two processes never get the same one. What is neither closed nor released stays with this process until it ends.
         Raises `LiumError` naming the file when a record cannot be read: an unreadable intent is never "no intent".
