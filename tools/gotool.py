@@ -38,7 +38,9 @@ class GoTool:
     @property
     def command(self) -> str:
         """Import path of the command, from `tools.go`."""
-        found: list[str] = re.findall(r'^\s*(?:import\s+)?_\s+"([^"]+)"', (self.folder / "tools.go").read_text(), re.MULTILINE)
+        found: list[str] = re.findall(
+            r'^\s*(?:import\s+)?_\s+"([^"]+)"', (self.folder / "tools.go").read_text(), re.MULTILINE
+        )
         if len(found) != 1:
             raise SetupError(f"{self.folder / 'tools.go'} must import exactly one command, it imports {len(found)}")
         return found[0]

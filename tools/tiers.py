@@ -1,0 +1,90 @@
+"""The tiers of `make test`, as data. A new one is one line in TIERS; a folder under `tests/` that no tier names is an
+error, so that no test is forgotten.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tools.console import SetupError
+from tools.environment import environ
+from tools.pulumi import cli
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something a tier cannot do without. `missing()` answers why it is missing, or None; it may bring it first."""
+
+    name: str
+    missing: Callable[[], str | None]
+
+
+@dataclass(frozen=True)
+class Tier:
+    """Commands that are run one after the other, all of them; those of a pytest tier come from `pytest_tier`.
+
+    `apt` names system packages that are installed where this machine lets us; `limit_s` ends a tier that hangs.
+    """
+
+    name: str
+    commands: tuple[tuple[str, ...], ...]
+    needs: tuple[Need, ...] = ()
+    apt: tuple[str, ...] = ()
+    limit_s: float = 900
+    folders: tuple[str, ...] = ()
+
+    @property
+    def counts_tests(self) -> bool:
+        return bool(self.folders)
+
+
+def pytest_tier(
+    folder: str, *, workers: int = 1, needs: tuple[Need, ...] = (), apt: tuple[str, ...] = (), limit_s: float = 900
+) -> Tier:
+    """The tier of `tests/<folder>`. With `workers` > 1 its tests share nothing and run side by side."""
+    parallel = ("-n", str(workers)) if workers > 1 else ("-p", "no:xdist")
+    command = ("python", "-m", "pytest", f"tests/{folder}", "-q", "--timeout=300", *parallel)
+    return Tier(folder, (command,), needs, apt, limit_s, (folder,))
+
+
+def check(name: str, *commands: str, needs: tuple[Need, ...] = ()) -> Tier:
+    """A tier of plain commands, each a line."""
+    return Tier(name, tuple(tuple(line.split()) for line in commands), needs)
+
+
+def program(name: str) -> Need:
+    """A program on PATH."""
+    return Need(name, lambda: None if shutil.which(name, path=environ()["PATH"]) else f"no {name} on PATH")
+
+
+def _no_pulumi() -> str | None:
+    try:
+        cli.resolve()
+    except SetupError as error:
+        return str(error)
+    return None
+
+
+def _no_root() -> str | None:
+    return None if os.geteuid() == 0 else "needs root, for network namespaces"
+
+
+PULUMI = Need("Pulumi CLI", _no_pulumi)
+ROOT = Need("root", _no_root)
+
+TIERS: tuple[Tier, ...] = (
+    check("lint", "ruff check ."),
+    check("types", "mypy"),
+    pytest_tier("unit", workers=2),
+    pytest_tier("emulator", workers=2),
+    pytest_tier("conformance"),
+    pytest_tier("collection", workers=2),
+    pytest_tier("field", workers=2, needs=(PULUMI,)),
+    pytest_tier("engine", workers=2, needs=(PULUMI,), limit_s=1800),
+)
+
+# Under tests/, but no tests of their own.
+SHARED_FOLDERS = ("fixtures", "support")
