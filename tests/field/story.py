@@ -7,8 +7,8 @@
 
 The market behind the story holds the machines that the case names, free, so that a step with `commit` (or
 `drop_after_commit`) really orders them: `state()["clusters"]` then counts what the client's orders have made. Listings
-that the case scripts say what the case says. Where a case has an order but scripts no offer, the offer that its machines
-make is scripted too.
+that the case scripts say what the case says. Where a case has an order but scripts no offer, the offer that its
+machines make is scripted too.
 """
 
 from __future__ import annotations
