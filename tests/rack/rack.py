@@ -1,0 +1,242 @@
+"""A rack of virtual hosts behind a switch: made, found again by name, reset, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal
+
+from tests.rack import packages, process, template
+from tests.rack.cache import Cache, default_cache
+from tests.rack.errors import RackError
+from tests.rack.host import KEY, Host
+from tests.rack.image import Kind, ssh_key
+from tests.rack.inventory import inventory
+from tests.rack.machine import MEMORY_MIB
+from tests.rack.packages import Say
+from tests.rack.switch import Switch
+
+#: Where running racks keep sockets, disks and records: on a disk, under a short path (a socket's may have 107 bytes).
+RACKS = Path("/var/tmp/lium-rack")
+TREE = Path(__file__).resolve().parents[2]
+INVENTORY = TREE / ".rack" / "inventory.yml"
+MAX_HOSTS = 16
+Boot = Literal["snapshot", "cold"]
+
+
+def say_to_stderr(line: str) -> None:
+    """Progress for a person."""
+    print(f"rack: {line}", file=sys.stderr, flush=True)
+
+
+def tree_rack_name() -> str:
+    """The name of `make rack`'s rack: one a checkout, so that two checkouts do not end each other's."""
+    return f"tree-{hashlib.sha256(str(TREE).encode()).hexdigest()[:8]}"
+
+
+class Rack:
+    """The rack `name`. `Rack.up(...)` makes one, `Rack.attach(name)` finds a running one."""
+
+    def __init__(self, name: str, *, say: Say = say_to_stderr, cache: Path | None = None) -> None:
+        if not re.fullmatch(r"[a-z0-9-]{1,32}", name):
+            raise RackError(f"a rack's name is 1 to 32 lower-case letters, digits and dashes, not {name!r}")
+        self.name = name
+        self.folder = RACKS / name
+        self.hosts: list[Host] = []
+        self.kind: Kind = "bare"
+        self.roce = True
+        self._say = say
+        self._cache = Cache(cache or default_cache(), say)
+        self._netns = f"rack-{name}"
+        self.switch = Switch(self._netns, self.folder)
+
+    @classmethod
+    def up(
+        cls,
+        hosts: int = 2,
+        *,
+        name: str | None = None,
+        kind: Kind = "bare",
+        roce: bool = True,
+        boot: Boot | None = None,
+        owned: bool = False,
+        say: Say = say_to_stderr,
+        cache: Path | None = None,
+    ) -> Rack:
+        """Make a rack of clean hosts; one of that name that runs already is ended first.
+
+        `kind` and `roce` are as in `reset`. `boot` is "snapshot" unless `LIUM_RACK_BOOT` says "cold". An `owned` rack
+        that outlives this process is ended when the next rack is made.
+
+        Raises `RackError` that names what is missing: root, a device, a package, memory, disk space.
+        """
+        _check_size(hosts)
+        packages.ensure_tools(say)
+        _make_racks_folder()
+        _end_orphans(say)
+        rack = cls(name or tree_rack_name(), say=say, cache=cache)
+        rack.folder.mkdir(exist_ok=True)
+        with rack._alone():
+            rack._end()
+            made_from = rack._template(kind, boot)
+            try:
+                rack._create(owned=owned)
+                rack._start(range(1, hosts + 1), made_from, kind, roce)
+            except BaseException:
+                rack._end()
+                shutil.rmtree(rack.folder, ignore_errors=True)
+                raise
+        return rack
+
+    @classmethod
+    def attach(cls, name: str | None = None, *, say: Say = say_to_stderr, cache: Path | None = None) -> Rack:
+        """The running rack of that name; `RackError` if there is none."""
+        rack = cls(name or tree_rack_name(), say=say, cache=cache)
+        try:
+            state = json.loads(rack._state_file.read_text())
+        except OSError:
+            raise RackError(f"no rack {rack.name!r} is up; start one with `make rack`") from None
+        rack._load(state)
+        return rack
+
+    def reset(
+        self, *numbers: int, kind: Kind | None = None, roce: bool | None = None, boot: Boot | None = None
+    ) -> None:
+        """Throw hosts away and clone them anew, all of them unless numbers are given; rules of the switch stay.
+
+        `kind` "bare" has none of the roles' packages, "full" has those that onboarding installs. With `roce` a host has
+        a Soft-RoCE device on `eth1`, as a machine with a RoCE card has one from the start; else it has neither RDMA
+        device nor RDMA module. Both stay as they were unless given.
+        """
+        chosen = numbers or tuple(host.number for host in self.hosts)
+        for number in chosen:
+            self.host(number)
+        kind, roce = kind or self.kind, self.roce if roce is None else roce
+        made_from = self._template(kind, boot)
+        with self._alone():
+            self._start(chosen, made_from, kind, roce)
+
+    def grow(self, hosts: int, *, boot: Boot | None = None) -> None:
+        """Add hosts until there are that many."""
+        if hosts > len(self.hosts):
+            _check_size(hosts, running=len(self.hosts))
+            made_from = self._template(self.kind, boot)
+            with self._alone():
+                self._start(range(len(self.hosts) + 1, hosts + 1), made_from, self.kind, self.roce)
+
+    def down(self) -> None:
+        """End hosts, switch and everything else of this rack."""
+        if self.folder.exists():
+            with self._alone():
+                self._end()
+                shutil.rmtree(self.folder)
+
+    def host(self, number: int) -> Host:
+        """The host of that number, from 1."""
+        if not 1 <= number <= len(self.hosts):
+            raise RackError(f"rack {self.name} has hosts 1 to {len(self.hosts)}, no host {number}")
+        return self.hosts[number - 1]
+
+    def write_inventory(self, path: Path = INVENTORY, hosts: Iterable[int] | None = None) -> Path:
+        """Write the Ansible inventory of the rack (of some of its hosts) and return its path."""
+        chosen = self.hosts if hosts is None else [self.host(number) for number in hosts]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.part-{os.getpid()}")
+        part.write_text(inventory(chosen, self.folder / KEY))
+        part.rename(path)
+        return path
+
+    @property
+    def _state_file(self) -> Path:
+        return self.folder / "rack.json"
+
+    def _template(self, kind: Kind, boot: Boot | None) -> template.Template:
+        wanted = boot or os.environ.get("LIUM_RACK_BOOT") or "snapshot"
+        if wanted not in ("snapshot", "cold"):
+            raise RackError(f"LIUM_RACK_BOOT is {wanted!r}; it may be snapshot or cold")
+        if wanted == "snapshot":
+            return template.frozen(self._cache, self._say, kind)
+        return template.cold(self._cache, self._say, kind)
+
+    def _create(self, *, owned: bool) -> None:
+        if owned:
+            (self.folder / "owner").write_text(f"{os.getpid()} {process.start_time(os.getpid())}")
+        # A copy, so that the inventory holds also when the cache is emptied.
+        shutil.copy(ssh_key(self._cache), self.folder / KEY)
+        self.switch.create()
+
+    def _start(self, numbers: Iterable[int], made_from: template.Template, kind: Kind, roce: bool) -> None:
+        chosen = []
+        for number in numbers:
+            if number > len(self.hosts):
+                self.switch.connect(number)
+                self.hosts.append(Host(number, self._netns, self.folder, self._say))
+            chosen.append(self.hosts[number - 1])
+        (self.folder / "known_hosts").write_text("".join(f"{host.known_host()}\n" for host in self.hosts))
+        _each(chosen, lambda host: host.start(made_from, roce=roce))
+        self.kind, self.roce = kind, roce
+        state = {"hosts": len(self.hosts), "kind": kind, "roce": roce}
+        part = self._state_file.with_suffix(".part")
+        part.write_text(json.dumps(state))
+        part.rename(self._state_file)
+
+    def _load(self, state: dict[str, Any]) -> None:
+        self.kind, self.roce = state["kind"], state["roce"]
+        self.hosts = [Host(number, self._netns, self.folder, self._say) for number in range(1, state["hosts"] + 1)]
+
+    def _end(self) -> None:
+        # By the records, not by `self.hosts`: also what a killed run has left half made is ended.
+        for record in self.folder.glob("host*.process"):
+            Host(int(record.stem.removeprefix("host")), self._netns, self.folder, self._say).end()
+        self.switch.remove()
+        for file in self.folder.iterdir():
+            if file.name != "lock":
+                file.unlink()
+        self.hosts = []
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One command at a time changes a rack."""
+        with open(self.folder / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _each(hosts: list[Host], action: Callable[[Host], None]) -> None:
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        for done in [pool.submit(action, host) for host in hosts]:
+            done.result()
+
+
+def _check_size(hosts: int, *, running: int = 0) -> None:
+    if not 1 <= hosts <= MAX_HOSTS:
+        raise RackError(f"a rack has 1 to {MAX_HOSTS} hosts, not {hosts}")
+    with open("/proc/meminfo") as meminfo:
+        available = next(int(line.split()[1]) for line in meminfo if line.startswith("MemAvailable:")) // 1024
+    needed = (hosts - running) * (MEMORY_MIB + 128)
+    if available < needed:
+        raise RackError(f"{hosts - running} hosts need {needed} MiB of memory, {available} MiB are available")
+
+
+def _make_racks_folder() -> None:
+    RACKS.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if RACKS.stat().st_uid != os.geteuid():
+        raise RackError(f"{RACKS} belongs to another user; remove it, or run as that user")
+
+
+def _end_orphans(say: Say) -> None:
+    """End racks whose owner is gone without ending them."""
+    for folder in RACKS.iterdir():
+        owner = folder / "owner"
+        if owner.exists() and not process.alive(owner):
+            say(f"ending rack {folder.name}, which a run that is gone has left")
+            Rack(folder.name, say=say).down()
