@@ -17,15 +17,14 @@ def next_url(url: str, location: str | None, scrub: Scrubber) -> str:
     """The URL to go to. Raises `RedirectRefused` for another scheme, host or port, or a target that is none."""
     if not location:
         raise RedirectRefused("The service answered with a redirect that names no target")
-    shown = scrub.sentence(location)
     if "\\" in location or any(not 0x21 <= ord(character) < 0x7F for character in location):
         # Readers of URLs disagree about these; one of them would be the library that sends the key.
-        raise RedirectRefused(f"The service redirects to {shown!r}, which is no clean URL")
+        raise RedirectRefused("The service redirects to a target that is no clean URL")
     try:
         here, there = urlsplit(url), urlsplit(urljoin(url, location))
         same = _origin(here) == _origin(there)
     except ValueError:
-        raise RedirectRefused(f"The service redirects to {shown!r}, which is no URL") from None
+        raise RedirectRefused("The service redirects to a target that is no URL") from None
     if not same or "@" in there.netloc:
         raise RedirectRefused(
             f"The service at {here.scheme}://{here.netloc} redirects to {_shown_origin(there, scrub)};"

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from ._model import Count, Model, Number, Readable, ReadableText, Usd, UtcTime
+from ._model import Count, Model, Number, Readable, ReadableText, Text, Usd, UtcTime
 
 _RTX = re.compile(r"\bRTX\s*(PRO)?\s*(\d+D?)\b")
 _DATA_CENTRE = re.compile(r"\b([A-Z]{1,2}\d{2,4}[A-Z]?)\b")
@@ -26,7 +26,7 @@ def short_gpu_type(model: str) -> str:
 class Node(Model):
     """A machine. Prices are USD per hour; one that the service did not give is null, never 0."""
 
-    id: ReadableText = ""
+    id: Text = ""
     gpu_model: ReadableText = Field(default="", validation_alias="machine_name")
     gpu_count: Count = 1
     available_gpu_count: Readable[Count] = None

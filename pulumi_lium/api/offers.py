@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ._http import HttpCore
 from ._model import Count, Model, Readable, Text
@@ -20,6 +20,12 @@ def _is_true(value: Any) -> bool:
     return value is True
 
 
+def _each_with_id(nodes: list[Node]) -> list[Node]:
+    if not all(node.id for node in nodes):
+        raise ValueError("a machine without an id cannot be ordered")
+    return nodes
+
+
 class Offer(Model):
     """A fabric card: machines of one GPU model and count, of which `nodes` are free now."""
 
@@ -31,7 +37,7 @@ class Offer(Model):
     fabric_measured: Annotated[bool, BeforeValidator(_is_true)] = False
     node_count: Readable[Count] = None
     """Machines of the whole fabric, rented ones included."""
-    nodes: list[Node] = Field(default_factory=list)
+    nodes: Annotated[list[Node], AfterValidator(_each_with_id)] = Field(default_factory=list)
 
     @model_validator(mode="before")
     @classmethod

@@ -48,24 +48,34 @@ class Settings:
 
 
 def normalise_base_url(text: str) -> str:
-    """The base without a slash at its end (contract 1.1). Raises `InvalidArgument`; never repeats a password."""
+    """The base without a slash at its end (contract 1.1). Raises `InvalidArgument`.
+
+    The text is never repeated: it may hold a password, or be a key that was put into the wrong variable.
+    """
     text = text.strip()
-    example = f"Give it like {DEFAULT_BASE_URL}."
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise InvalidArgument("LIUM_BASE_URL is not a URL.", hint=example) from None
-    if parts.username is not None or parts.password is not None or "@" in parts.netloc:
-        raise InvalidArgument("LIUM_BASE_URL holds a user name or password.", hint=f"Take it out. {example}")
+        raise _no_base_url("is not a URL") from None
+    if "@" in text:
+        raise _no_base_url("holds a user name or password: take it out")
     if parts.scheme not in ("http", "https"):
-        raise InvalidArgument(f"LIUM_BASE_URL {text!r} does not begin with https:// or http://.", hint=example)
-    if not host or "\\" in text or any(not 0x21 <= ord(character) < 0x7F for character in text):
-        raise InvalidArgument(f"LIUM_BASE_URL {text!r} names no usable host.", hint=example)
+        raise _no_base_url("does not begin with https:// or http://")
+    if not host or "\\" in text or not _is_plain(text):
+        raise _no_base_url("names no usable host")
     if parts.query or parts.fragment:
-        raise InvalidArgument(f"LIUM_BASE_URL {text!r} has a query or a fragment.", hint=example)
-    shown_host = f"[{host}]" if ":" in host else host
-    return f"{parts.scheme}://{shown_host}{f':{port}' if port is not None else ''}{parts.path.rstrip('/')}"
+        raise _no_base_url("has a query or a fragment")
+    authority = (f"[{host}]" if ":" in host else host) + (f":{port}" if port is not None else "")
+    return f"{parts.scheme}://{authority}{parts.path.rstrip('/')}"
+
+
+def _no_base_url(why: str) -> InvalidArgument:
+    return InvalidArgument(f"LIUM_BASE_URL {why}.", hint=f"Give it like {DEFAULT_BASE_URL}.")
+
+
+def _is_plain(text: str) -> bool:
+    return all(0x21 <= ord(character) < 0x7F for character in text)
 
 
 def _usable_key(secret: SecretStr | str) -> str:
@@ -74,7 +84,7 @@ def _usable_key(secret: SecretStr | str) -> str:
         raise InvalidArgument(
             "No API key is set.", hint="Set LIUM_API_KEY, or `pulumi config set --secret lium:apiKey`."
         )
-    if any(not 0x21 <= ord(character) < 0x7F for character in key):
+    if not _is_plain(key):
         raise InvalidArgument(
             "The API key holds a blank, a line break or a character outside ASCII.", hint="Copy it again, whole."
         )

@@ -99,7 +99,7 @@ class LoopbackService:
             answer = self._answers[0] if len(self._answers) == 1 else self._answers.pop(0)
         return answer(seen) if callable(answer) else answer
 
-    def _handler(service) -> type[BaseHTTPRequestHandler]:  # noqa: N805
+    def _handler(service) -> type[BaseHTTPRequestHandler]:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 

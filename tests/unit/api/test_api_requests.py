@@ -184,7 +184,9 @@ def test_a_replayed_order_is_told(serve, connect) -> None:
 
 def test_a_whole_float_goes_out_as_a_whole_number(serve, connect) -> None:
     service = serve(ok({}))
-    order = ORDER.model_copy(update=ClusterOrder.model_validate({**ORDER.model_dump(), "initial_port_count": 5.0}).__dict__)
+    order = ORDER.model_copy(
+        update=ClusterOrder.model_validate({**ORDER.model_dump(), "initial_port_count": 5.0}).__dict__
+    )
     connect(service).clusters.order(order, idempotency_key="k-1")
     assert b'"initial_port_count": 5,' in service.seen[0].body
 

@@ -31,9 +31,7 @@ def test_reads_survive_two_failures(name, failure, serve, connect, clock) -> Non
     assert 2.0 <= second <= 2.5
 
 
-@pytest.mark.parametrize(
-    ("failure", "kind"), [(LIMITED, RateLimited), (BROKEN, ServerError), (Drop(), TransportError)]
-)
+@pytest.mark.parametrize(("failure", "kind"), [(LIMITED, RateLimited), (BROKEN, ServerError), (Drop(), TransportError)])
 @pytest.mark.parametrize("name", LIKE_READS)
 def test_reads_give_up_after_three(name, failure, kind, serve, connect, clock) -> None:
     service = serve(failure)
