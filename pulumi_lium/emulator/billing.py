@@ -1,0 +1,102 @@
+"""Billing: what a pod has cost so far, debits every five minutes, the final settlement, credits (contract 7.3)."""
+
+from __future__ import annotations
+
+from .ledger import LedgerRow
+from .pods import Pod
+from .state import DEBIT_SECONDS, State
+from .wire import usd
+
+
+def accrued(pod: Pod, at: float) -> int:
+    """What the pod has cost until `at`, in millionths of a USD, charged or not."""
+    if pod.billed_from is None:
+        return 0
+    return round(pod.price * (at - pod.billed_from) / 3600.0)
+
+
+def start(state: State, pod: Pod) -> None:
+    """The pod runs: it bills from now on."""
+    pod.billed_from = pod.billed_to = state.now
+    state.billing[pod.id] = pod
+
+
+def settle(state: State, pod: Pod) -> None:
+    """Debit what the pod has cost since the last debit.
+
+    Charged is the whole cost so far less what was charged before, so that roundings never add up.
+    """
+    if pod.billed_from is None or pod.billed_to is None:
+        return
+    amount = accrued(pod, state.now) - pod.charged
+    if state.now > pod.billed_to:
+        _enter(state, pod.account, pod.id, "charge", pod.billed_to, amount)
+        state.tables.keys[pod.key_id].spend(amount, state.now)
+        state.touch("keys", pod.key_id)
+        pod.charged += amount
+        pod.billed_to = state.now
+        state.touch("pods", pod.id)
+
+
+def stop(state: State, pod: Pod) -> None:
+    """Final settlement: the pod does not bill from now on."""
+    if state.billing.pop(pod.id, None) is not None:
+        settle(state, pod)
+
+
+def credit(state: State, pod: Pod) -> None:
+    """Give back what was charged for a pod that its provider closed by force.
+
+    The contract says that such a pod credits the account (7.3.4) and names no amount: here it is all that was charged.
+    """
+    if pod.charged:
+        _enter(state, pod.account, pod.id, "credit", pod.billed_from or state.now, -pod.charged)
+        state.tables.keys[pod.key_id].spend(-pod.charged, state.now)
+        state.touch("keys", pod.key_id)
+        pod.charged = 0
+
+
+def set_balance(state: State, account_id: str, balance: int) -> None:
+    """Set an account's balance; the difference is a ledger row of its own."""
+    account = state.tables.accounts[account_id]
+    _enter(state, account_id, None, "adjustment", state.now, account.balance - balance)
+
+
+def debit_all(state: State) -> None:
+    """The debit that comes every five minutes."""
+    state.debits += 1
+    for pod in list(state.billing.values()):
+        settle(state, pod)
+
+
+def next_debit(state: State) -> float | None:
+    """When the next debit is due; None while nothing bills. Debits lie on a grid that begins with the market."""
+    if not state.billing:
+        return None
+    due = state.start + DEBIT_SECONDS * state.debits
+    if due < state.now:
+        # Nothing billed for a while: go on with the first point of the grid that is not past.
+        state.debits += int((state.now - due) // DEBIT_SECONDS)
+        while state.start + DEBIT_SECONDS * state.debits < state.now:
+            state.debits += 1
+        due = state.start + DEBIT_SECONDS * state.debits
+    return due
+
+
+def unsettled(state: State, pods: list[Pod]) -> int:
+    """What these pods have cost and was not charged yet."""
+    return sum(accrued(pod, state.now) - pod.charged for pod in pods if pod.id in state.billing)
+
+
+def burn(pods: list[Pod]) -> float:
+    """USD an hour that these pods bill now."""
+    return usd(sum(pod.price for pod in pods if pod.bills))
+
+
+def _enter(state: State, account_id: str, pod: str | None, kind: str, begin: float, amount: int) -> None:
+    account = state.tables.accounts[account_id]
+    account.balance -= amount
+    seq = state.next_seq()
+    state.tables.ledger[str(seq)] = LedgerRow(seq, account_id, pod, kind, begin, state.now, amount)
+    state.touch("ledger", str(seq))
+    state.touch("accounts", account_id)

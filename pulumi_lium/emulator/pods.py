@@ -1,0 +1,156 @@
+"""Pod: one rental, its life, its row (contract 3.3) and its history."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from .hosts import Host
+from .records import UNSTORED, Record
+from .wire import iso, maybe_iso, usd
+
+# Statuses that bill (contract 3.3).
+BILLED = frozenset({"RUNNING", "REBOOT_PENDING", "REBOOT_FAILED"})
+STARTING = frozenset({"PENDING", "REBOOT_PENDING"})
+# Rows that stay listed though their machine is free again.
+VACATED = frozenset({"CREATION_FAILED", "FAILED"})
+
+_PHASES = ("queued", "preparing node", "connecting to node", "pulling image", "starting container", "configuring ssh")
+_PHASES_ENCRYPTED = (
+    "queued", "preparing node", "connecting to node", "pulling image", "creating volume", "starting container",
+    "mounting encrypted volume", "configuring ssh",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Pod(Record):
+    """A rental of `gpu_count` GPUs of one host. Times are epoch seconds; money is in millionths of a USD.
+
+    `tenant` is who sees it: an account, or a workspace. `account` pays. `status` is the wire's; a pod that is gone keeps its
+    last status and has `gone_at`.
+
+    What will happen: `ready_at` boot ends (None: stuck), `fails_with` then it fails instead of running, `removal_due` the
+    scheduled removal is tried, `leave_at` its row disappears.
+    `refuse_deletes` deletes are refused (-1: all).
+    """
+
+    id: str
+    name: str
+    account: str
+    tenant: str
+    workspace: str | None
+    key_id: str
+    key_name: str | None
+    host_id: str
+    gpu_count: int
+    price: int
+    template: dict[str, Any]
+    encrypted: bool
+    backups: bool
+    port: int
+    ports: list[int]
+    created_at: float
+    updated_at: float
+    boot_from: float
+    eta_at: float
+    status: str = "PENDING"
+    cluster_id: str | None = None
+    rank: int | None = None
+    ready_at: float | None = None
+    fails_with: str | None = None
+    removal_at: float | None = None
+    removal_due: float | None = None
+    leave_at: float | None = None
+    gone_at: float | None = None
+    billed_from: float | None = None
+    billed_to: float | None = None
+    charged: int = 0
+    refuse_deletes: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    host: Host = field(metadata=UNSTORED, init=False)
+    row_cache: dict[str, Any] | None = field(metadata=UNSTORED, default=None)
+
+    @property
+    def live(self) -> bool:
+        """Whether the row is listed."""
+        return self.gone_at is None
+
+    @property
+    def holds(self) -> bool:
+        """Whether it holds its GPUs."""
+        return self.gone_at is None and self.status not in VACATED
+
+    @property
+    def bills(self) -> bool:
+        """Whether it bills now."""
+        return self.gone_at is None and self.status in BILLED
+
+    def note(self, at: float, kind: str, before: str | None, reason: str | None = None, detail: str | None = None) -> None:
+        """Append to the history (contract 4.9, events): a change from status `before` to the present one."""
+        failed = self.status in ("CREATION_FAILED", "FAILED", "BROKEN")
+        self.history.append(
+            {
+                "created_at": iso(at),
+                "event_type": kind,
+                "sub_event_type": f"{kind}-failed" if failed else None,
+                "pod_name": self.name,
+                "from_status": before,
+                "to_status": self.status,
+                "reason": reason,
+                "detail": detail,
+                "error": None,
+            }
+        )
+
+    def row(self, now: float) -> dict[str, Any]:
+        """Pod row (contract 3.3) at `now`. Shared: the reader must not change it."""
+        row = self.row_cache
+        if row is None:
+            row = self.row_cache = self._row()
+        if self.status in STARTING:
+            left = self.eta_at - now
+            seconds = math.ceil(left) if left > 0 else 0
+            phase = self.phase(now)
+            if row["estimated_ready_seconds"] != seconds or row["phase"] != phase:
+                row = self.row_cache = {**row, "estimated_ready_seconds": seconds, "phase": phase}
+        return row
+
+    def phase(self, now: float) -> str:
+        """How far a start is, by the share of the expected time that has passed."""
+        phases = _PHASES_ENCRYPTED if self.encrypted else _PHASES
+        span = self.eta_at - self.boot_from
+        share = (now - self.boot_from) / span if span > 0 else 1.0
+        return phases[min(int(share * len(phases)), len(phases) - 1)]
+
+    def _row(self) -> dict[str, Any]:
+        host = self.host
+        up = self.status == "RUNNING"
+        return {
+            "id": self.id,
+            "pod_name": self.name,
+            "status": self.status,
+            "ssh_connect_cmd": f"ssh root@{host.spec.public_ip} -p {self.port}" if up else None,
+            "ports_mapping": {str(inner): self.port + i for i, inner in enumerate(self.ports)} if up else None,
+            "created_at": iso(self.created_at),
+            "updated_at": iso(self.updated_at),
+            "price": usd(self.price),
+            "gpu_count": str(self.gpu_count),
+            "executor": host.base,
+            "template": self.template,
+            "removal_scheduled_at": maybe_iso(self.removal_at),
+            "cluster_id": self.cluster_id,
+            "cluster_node_index": self.rank,
+            "cluster_overlay_ip": None if self.rank is None else f"10.42.0.{self.rank + 1}",
+            "enable_volume_encryption": self.encrypted,
+            "volume_encryption_status": None,
+            "local_volume_path": self.template["volumes"][0] if self.template["volumes"] else None,
+            "jupyter_url": None,
+            "jupyter_installation_status": None,
+            "workspace_id": self.workspace,
+            "api_key_id": self.key_id,
+            "api_key_name": self.key_name,
+            "estimated_ready_seconds": None,
+            "eta_basis": "class_median" if self.status in STARTING else None,
+            "phase": None,
+        }

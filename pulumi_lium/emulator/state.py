@@ -1,0 +1,290 @@
+"""State: the market's tables, the indexes over them, and what has changed since it was last stored."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .accounts import Account, ApiKey, Tenant, Workspace
+from .catalogue import SshKey, Template
+from .fabrics import Fabric, FabricGroup
+from .hosts import Host
+from .idempotency import OrderRecord
+from .ledger import LedgerRow
+from .pods import Pod
+from .records import Record
+from .scenario import Provider, Scenario
+from .seeded import Seeded
+
+DEBIT_SECONDS = 300.0
+# The agenda's kinds, in the order in which things happen that are due at the same moment.
+READY, REMOVE, LEAVE = range(3)
+
+
+@dataclass(slots=True)
+class Cluster(Record):
+    """An accepted cluster order. Its members are the pods that carry its id."""
+
+    id: str
+    name: str
+    account: str
+    tenant: str
+    fabric_id: str
+    created_at: float
+
+
+@dataclass(slots=True)
+class Tables:
+    """Everything that is stored, apart from the few values in `State.meta`."""
+
+    hosts: dict[str, Host] = field(default_factory=dict)
+    fabrics: dict[str, Fabric] = field(default_factory=dict)
+    accounts: dict[str, Account] = field(default_factory=dict)
+    workspaces: dict[str, Workspace] = field(default_factory=dict)
+    keys: dict[str, ApiKey] = field(default_factory=dict)
+    templates: dict[str, Template] = field(default_factory=dict)
+    ssh_keys: dict[str, SshKey] = field(default_factory=dict)
+    clusters: dict[str, Cluster] = field(default_factory=dict)
+    pods: dict[str, Pod] = field(default_factory=dict)
+    orders: dict[str, OrderRecord] = field(default_factory=dict)
+    ledger: dict[str, LedgerRow] = field(default_factory=dict)
+
+
+# Tables whose rows come from the scenario (their stored part is laid over it), and tables whose rows are made in the market.
+FROM_SCENARIO = ("hosts", "fabrics", "accounts", "keys")
+MADE: dict[str, type[Record]] = {
+    "workspaces": Workspace,
+    "templates": Template,
+    "ssh_keys": SshKey,
+    "clusters": Cluster,
+    "pods": Pod,
+    "orders": OrderRecord,
+    "ledger": LedgerRow,
+}
+
+
+class State:
+    """All of the market. `track` keeps the names of changed records for `take_changes`."""
+
+    def __init__(self, scenario: Scenario, start: float, *, track: bool) -> None:
+        self.scenario = scenario
+        self.settings = scenario.settings
+        self.start = start
+        self.now = start
+        self.seeded = Seeded(scenario.seed)
+        self.seq = 0
+        self.debits = 1
+        self.events_done = 0
+        self.armed: list[dict[str, Any]] = []
+        self.events_failed: list[dict[str, Any]] = []
+        self.revision = 0
+        self.tables = Tables()
+        self.key_by_text: dict[str, ApiKey] = {}
+        self.tenants: dict[str, Tenant] = {}
+        self.members: dict[str, dict[str, Pod]] = {}
+        self.billing: dict[str, Pod] = {}
+        self.groups: list[FabricGroup] = []
+        self.agenda: list[tuple[float, int, int, str]] = []
+        self.events = sorted(
+            ((start + float(raw["at_s"]), i, raw) for i, raw in enumerate(scenario.events)), key=lambda due: due[:2]
+        )
+        self.track = track
+        self._changed: dict[str, set[str]] = {}
+        self._dropped: set[tuple[str, str]] = set()
+        self._clock_moved = False
+        self._build()
+
+    # Construction ---------------------------------------------------------------------------------------------------
+
+    def next_seq(self) -> int:
+        """The next record's place in the order of creation."""
+        self.seq += 1
+        return self.seq
+
+    def _build(self) -> None:
+        tables = self.tables
+        for provider in self.scenario.providers:
+            self._build_provider(provider)
+        for account in self.scenario.accounts:
+            tables.accounts[account.id] = Account(self.next_seq(), account)
+        for account in self.scenario.accounts:
+            for key in account.keys:
+                workspace = self._workspace(key.workspace, account.id) if key.workspace else None
+                tenant = f"workspace:{workspace.name}" if workspace else f"account:{account.id}"
+                record = ApiKey(
+                    self.next_seq(),
+                    key,
+                    tables.accounts[account.id],
+                    tables.accounts[workspace.owner if workspace else account.id],
+                    self.tenants.setdefault(tenant, Tenant()),
+                    tenant,
+                    workspace,
+                    id=key.id or self.seeded.uuid(),
+                )
+                tables.keys[record.id] = record
+                self.key_by_text[key.key] = record
+        for template in self.scenario.templates:
+            made = Template.from_scenario(self.next_seq(), template.id or self.seeded.uuid(), template)
+            tables.templates[made.id] = made
+
+    def _build_provider(self, provider: Provider) -> None:
+        tables = self.tables
+        hosts = []
+        for spec in provider.hosts:
+            free = spec.gpu_count if spec.free_gpus is None else spec.free_gpus
+            host = Host(self.next_seq(), spec, provider, taken=spec.gpu_count - (free if spec.free else 0))
+            tables.hosts[host.id] = host
+            hosts.append(host)
+        for wire in provider.fabrics:
+            fabric = Fabric(self.next_seq(), wire, provider)
+            tables.fabrics[fabric.id] = fabric
+            members = [host for host in hosts if host.spec.fabric == wire.name]
+            fabric.addresses(members)
+            alike: dict[tuple[str, int], list[Host]] = {}
+            for host in members:
+                alike.setdefault((host.spec.gpu_model, host.spec.gpu_count), []).append(host)
+            fabric.groups = [FabricGroup(fabric, group) for group in alike.values()]
+            self.groups += fabric.groups
+
+    def _workspace(self, name: str, account: str) -> Workspace:
+        workspace = next((known for known in self.tables.workspaces.values() if known.name == name), None)
+        if workspace is None:
+            workspace = Workspace(self.next_seq(), name, self.seeded.uuid(), account, [account], self.start)
+            self.tables.workspaces[workspace.id] = workspace
+        elif account not in workspace.members:
+            workspace.members.append(account)
+        return workspace
+
+    # Pods and their indexes -----------------------------------------------------------------------------------------
+
+    def add_pod(self, pod: Pod) -> None:
+        """Take a new pod into every index."""
+        self.tables.pods[pod.id] = pod
+        self.index_pod(pod)
+        self.touch_pod(pod)
+
+    def index_pod(self, pod: Pod) -> None:
+        """Put a listed pod where it is looked for."""
+        pod.host = self.tables.hosts[pod.host_id]
+        if not pod.live:
+            return
+        self.tenants[pod.tenant].pods[pod.id] = pod
+        self.tables.accounts[pod.account].open_pods[pod.id] = pod
+        self.tables.keys[pod.key_id].open_pods[pod.id] = pod
+        if pod.cluster_id is not None:
+            self.members.setdefault(pod.cluster_id, {})[pod.id] = pod
+        if pod.holds:
+            pod.host.hold(pod)
+        if pod.bills:
+            self.billing[pod.id] = pod
+        self.plan(pod)
+
+    def plan(self, pod: Pod) -> None:
+        """Put what is going to happen to the pod on the agenda."""
+        for due, kind in ((pod.ready_at, READY), (pod.removal_due, REMOVE), (pod.leave_at, LEAVE)):
+            if due is not None:
+                self.at(due, kind, pod)
+
+    def at(self, due: float, kind: int, pod: Pod) -> None:
+        """Note that `kind` happens to the pod at `due`; void when the pod's own field says another time by then."""
+        heapq.heappush(self.agenda, (due, pod.seq, kind, pod.id))
+
+    def touch_pod(self, pod: Pod) -> None:
+        """A pod changed: its row and its tenant's listing are rendered anew."""
+        pod.row_cache = None
+        self.tenants[pod.tenant].rows = None
+        self.touch("pods", pod.id)
+
+    def members_of(self, cluster_id: str) -> list[Pod]:
+        """The listed members of a cluster by rank."""
+        return sorted(self.members.get(cluster_id, {}).values(), key=lambda pod: pod.rank or 0)
+
+    # What is stored -------------------------------------------------------------------------------------------------
+
+    def touch(self, table: str, identity: str) -> None:
+        """A record changed."""
+        self.revision += 1
+        if self.track:
+            self._changed.setdefault(table, set()).add(identity)
+
+    def drop(self, table: str, identity: str) -> None:
+        """A record is no longer needed."""
+        self.revision += 1
+        if self.track:
+            self._changed.get(table, set()).discard(identity)
+            self._dropped.add((table, identity))
+
+    def note_clock(self) -> None:
+        """The time itself is a change to be stored: someone moved a virtual clock."""
+        self._clock_moved = True
+
+    def meta(self) -> dict[str, Any]:
+        """The values outside the tables."""
+        return {
+            "start": self.start,
+            "now": self.now,
+            "drawn": self.seeded.drawn,
+            "seq": self.seq,
+            "debits": self.debits,
+            "events_done": self.events_done,
+            "armed": list(self.armed),
+            "events_failed": list(self.events_failed),
+            "revision": self.revision,
+        }
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything, as JSON-able data: `meta`, and `tables` of records by id."""
+        tables = {
+            name: {key: record.to_record() for key, record in getattr(self.tables, name).items()}
+            for name in (*FROM_SCENARIO, *MADE)
+        }
+        raw = self.scenario.model_dump(mode="json")
+        return {"meta": self.meta(), "tables": {"scenario": {"scenario": raw}, **tables}}
+
+    def take_changes(self) -> dict[str, Any] | None:
+        """What changed since the last call: `meta`, `put` (table, id, record), `drop` (table, ids). None when nothing did."""
+        if not self._changed and not self._dropped and not self._clock_moved:
+            return None
+        put = {
+            name: {key: getattr(self.tables, name)[key].to_record() for key in sorted(keys)}
+            for name, keys in sorted(self._changed.items())
+            if keys
+        }
+        drop: dict[str, list[str]] = {}
+        for name, key in sorted(self._dropped):
+            if key not in put.get(name, ()):
+                drop.setdefault(name, []).append(key)
+        self._changed.clear()
+        self._dropped.clear()
+        self._clock_moved = False
+        return {"meta": self.meta(), "put": put, "drop": drop}
+
+    def load(self, meta: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> None:
+        """Lay a snapshot over a state freshly built from the snapshot's own scenario."""
+        self.now = meta["now"]
+        self.seeded.drawn = meta["drawn"]
+        self.seq = meta["seq"]
+        self.debits = meta["debits"]
+        self.events_done = meta["events_done"]
+        self.armed = list(meta["armed"])
+        self.events_failed = list(meta["events_failed"])
+        for name in FROM_SCENARIO:
+            for key, record in tables.get(name, {}).items():
+                getattr(self.tables, name)[key].load(record)
+        for name, kind in MADE.items():
+            table = getattr(self.tables, name)
+            table.clear()
+            for key, record in sorted(tables.get(name, {}).items(), key=lambda item: item[1]["seq"]):
+                table[key] = kind.from_record(record)
+        for caller in self.tables.keys.values():
+            if caller.workspace is not None:
+                caller.workspace = self.tables.workspaces[caller.workspace.id]
+        for pod in self.tables.pods.values():
+            self.index_pod(pod)
+        for group in self.groups:
+            group.changed()
+        self.revision = meta["revision"]
+        self._changed.clear()
+        self._dropped.clear()

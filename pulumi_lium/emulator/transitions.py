@@ -1,0 +1,155 @@
+"""Transitions: what happens to pods by themselves as time goes on (contract 3.3, 7.2.6, 7.5.9, 7.6)."""
+
+from __future__ import annotations
+
+import heapq
+
+from . import billing, events
+from .pods import Pod
+from .state import LEAVE, READY, REMOVE, State
+
+FAILED_ROW_SECONDS = 180.0
+REMOVAL_RETRY_SECONDS = 60.0
+
+
+def set_status(state: State, pod: Pod, status: str, kind: str, reason: str | None = None, detail: str | None = None) -> None:
+    """Change a pod's status, its hold on the host and its billing with it."""
+    held, before = pod.holds, pod.status
+    pod.status = status
+    pod.updated_at = state.now
+    pod.note(state.now, kind, before, reason, detail)
+    if held and not pod.holds:
+        pod.host.release(pod)
+    if not pod.bills:
+        billing.stop(state, pod)
+    elif pod.id not in state.billing:
+        billing.start(state, pod)
+    state.touch_pod(pod)
+
+
+def leave(state: State, pod: Pod) -> None:
+    """The pod's row disappears and its GPUs are free."""
+    if pod.holds:
+        pod.host.release(pod)
+    billing.stop(state, pod)
+    pod.gone_at = state.now
+    pod.ready_at = pod.removal_due = pod.leave_at = None
+    del state.tenants[pod.tenant].pods[pod.id]
+    del state.tables.accounts[pod.account].open_pods[pod.id]
+    del state.tables.keys[pod.key_id].open_pods[pod.id]
+    if pod.cluster_id is not None:
+        members = state.members[pod.cluster_id]
+        del members[pod.id]
+        if not members:
+            del state.members[pod.cluster_id]
+    state.touch_pod(pod)
+
+
+def fail(state: State, pod: Pod, reason: str) -> None:
+    """A start fails (the row stays for three minutes, contract 3.3); a pod that ran stops with FAILED."""
+    pod.ready_at = pod.fails_with = None
+    if pod.status == "PENDING":
+        pod.leave_at = state.now + FAILED_ROW_SECONDS
+        state.at(pod.leave_at, LEAVE, pod)
+        set_status(state, pod, "CREATION_FAILED", "pod-lifecycle", "creation_failed", reason)
+    elif pod.status == "REBOOT_PENDING":
+        set_status(state, pod, "REBOOT_FAILED", "pod-lifecycle", "reboot_failed", reason)
+    else:
+        set_status(state, pod, "FAILED", "pod-lifecycle", "failed", reason)
+
+
+def break_pod(state: State, pod: Pod) -> None:
+    """The provider closes the pod by force: BROKEN, no longer billed, credited; only a delete works (contract 3.3)."""
+    pod.ready_at = pod.fails_with = None
+    set_status(state, pod, "BROKEN", "pod-lifecycle", "machine_lost")
+    billing.credit(state, pod)
+
+
+def start_delete(state: State, pod: Pod) -> None:
+    """A delete was accepted: final settlement, DELETING, then the row disappears."""
+    pod.ready_at = pod.fails_with = pod.removal_due = None
+    set_status(state, pod, "DELETING", "pod-delete")
+    pod.leave_at = state.now + state.settings.delete_seconds
+    state.at(pod.leave_at, LEAVE, pod)
+
+
+def refuses_delete(state: State, pod: Pod) -> bool:
+    """Whether the node refuses this delete; counts it off."""
+    if pod.refuse_deletes == 0:
+        return False
+    if pod.refuse_deletes > 0:
+        pod.refuse_deletes -= 1
+    state.touch("pods", pod.id)
+    return True
+
+
+def happen(state: State, pod: Pod, kind: int) -> None:
+    """One entry of the agenda, still valid, is due now."""
+    if kind == READY:
+        pod.ready_at = None
+        if pod.fails_with is not None:
+            fail(state, pod, pod.fails_with)
+        else:
+            set_status(state, pod, "RUNNING", "pod-lifecycle")
+    elif kind == LEAVE:
+        leave(state, pod)
+    elif (pod.status == "PENDING" and not state.settings.cancel_in_flight_creates) or refuses_delete(state, pod):
+        # A scheduled removal that cannot be done now is tried again, as a person would try a delete again.
+        pod.removal_due = state.now + REMOVAL_RETRY_SECONDS
+        state.at(pod.removal_due, REMOVE, pod)
+        state.touch("pods", pod.id)
+    else:
+        start_delete(state, pod)
+
+
+def valid(pod: Pod, due: float, kind: int) -> bool:
+    """Whether an agenda entry still says what the pod says."""
+    if kind == READY:
+        return pod.ready_at == due
+    if kind == LEAVE:
+        return pod.leave_at == due
+    return pod.removal_due == due
+
+
+def next_on_agenda(state: State) -> float | None:
+    """When the next pod changes by itself; drops entries that have become void."""
+    agenda = state.agenda
+    pods = state.tables.pods
+    while agenda:
+        due, _, kind, name = agenda[0]
+        if valid(pods[name], due, kind):
+            return due
+        heapq.heappop(agenda)
+    return None
+
+
+def advance(state: State, at: float) -> None:
+    """Let everything happen that is due by `at`, in order of time; see `Market.advance_to`."""
+    end = max(at, state.now)
+    while True:
+        debit = billing.next_debit(state)
+        pod = next_on_agenda(state)
+        event = state.events[state.events_done][0] if state.events_done < len(state.events) else None
+        due = min((moment for moment in (debit, pod, event) if moment is not None), default=None)
+        if due is None or due > end:
+            break
+        state.now = max(due, state.now)
+        if due == debit:
+            billing.debit_all(state)
+        elif due == pod:
+            _, _, kind, name = heapq.heappop(state.agenda)
+            happen(state, state.tables.pods[name], kind)
+        else:
+            _scheduled_event(state)
+    state.now = end
+
+
+def _scheduled_event(state: State) -> None:
+    """The scenario's next event is due. One that cannot happen is noted, and the market goes on."""
+    _, _, raw = state.events[state.events_done]
+    state.events_done += 1
+    try:
+        events.apply(state, events.parse_event(raw, scheduled=True))
+    except events.EventError as error:
+        state.events_failed.append({"event": raw, "error": str(error)})
+    state.note_clock()

@@ -1,0 +1,35 @@
+"""Spellings of the wire: time and money (contract 1.8)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+MICRO = 1_000_000
+
+
+def iso(at: float) -> str:
+    """ISO 8601 in UTC for epoch seconds."""
+    return datetime.fromtimestamp(at, timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def maybe_iso(at: float | None) -> str | None:
+    """`iso`, or None."""
+    return None if at is None else iso(at)
+
+
+def epoch(text: str) -> float:
+    """Epoch seconds of an ISO 8601 text with `Z`, an offset, or nothing (then UTC). Raises ValueError."""
+    moment = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    return moment.timestamp()
+
+
+def usd(micro: int) -> float:
+    """USD as the wire's number, from millionths."""
+    return micro / MICRO
+
+
+def micros(amount: float) -> int:
+    """Millionths of a USD: money is counted in whole numbers, so that sums are exact."""
+    return round(amount * MICRO)
