@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Literal
 
 import click
 
 from tests.rack.errors import RackError
 from tests.rack.image import Kind
-from tests.rack.rack import INVENTORY, Rack, say_to_stderr, tree_rack_name
-from tests.rack.switch import Rule
+from tests.rack.rack import INVENTORY, Rack, tree_rack_name
+from tests.rack.switch import Action, Protocol, Rule
 
 
 @click.group()
@@ -43,7 +42,7 @@ def up(name: str, hosts: int, kind: Kind, roce: bool, inventory: Path) -> None:
 @click.pass_obj
 def down(name: str, inventory: Path) -> None:
     """End the rack; nothing of it stays but what is cached."""
-    Rack(name, say=say_to_stderr).down()
+    Rack(name).down()
     inventory.unlink(missing_ok=True)
 
 
@@ -77,9 +76,9 @@ def ssh(name: str, number: int, command: tuple[str, ...]) -> None:
 @click.pass_obj
 def rule(
     name: str,
-    action: Literal["drop", "thin", "delay"],
+    action: Action,
     amount: float,
-    protocol: Literal["udp", "tcp"] | None,
+    protocol: Protocol | None,
     port: int | None,
     source: int | None,
     target: int | None,

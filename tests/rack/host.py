@@ -14,9 +14,9 @@ from pathlib import Path
 from tests.rack import process, switch
 from tests.rack.errors import RackError
 from tests.rack.machine import INTERFACES, Machine
-from tests.rack.packages import Say
 from tests.rack.shell import ENVIRON, run
 from tests.rack.template import COLD_BOOT_SECONDS, Template, create_disk
+from tools.console import say
 
 #: Interface MTUs of a fresh host: management as everywhere, fabric as RoCE wants it (host-contract 1.D).
 MTUS = (1500, 9000)
@@ -41,7 +41,7 @@ class Host:
     What makes it this host (SSH host key, machine id, hardware addresses) stays the same over resets.
     """
 
-    def __init__(self, number: int, netns: str, folder: Path, say: Say) -> None:
+    def __init__(self, number: int, netns: str, folder: Path) -> None:
         slots = range(len(INTERFACES))
         self.number = number
         self.name = f"host{number}"
@@ -49,7 +49,6 @@ class Host:
         self.fabric_address = switch.address(number, 1)
         self._folder = folder
         self._netns = netns
-        self._say = say
         taps, macs = (tuple(of(number, slot) for slot in slots) for of in (switch.tap, switch.mac))
         self._machine = Machine(self.name, folder, netns, taps, macs)
 
@@ -110,7 +109,7 @@ class Host:
                 self._become_itself(_RESTORE_SECONDS, roce=roce)
                 return
             except RackError as error:
-                self._say(f"{self.name}: the saved state does not come up, booting cold ({error})")
+                say(f"rack: {self.name}: the saved state does not come up, booting cold ({error})")
                 self.end()
         create_disk(disk, template.disk)
         self._machine.start(template.boot, disk, None)
@@ -192,16 +191,16 @@ class Host:
         self.wait_for_ssh(timeout)
 
     def _identity(self, *, roce: bool) -> str:
-        network = []
+        network = ["ip -batch - <<END"]
         for slot, interface in enumerate(INTERFACES):
             network += [
-                f"ip link set {interface} down",
-                f"ip address flush dev {interface}",
+                f"link set {interface} down",
+                f"address flush dev {interface}",
                 # Before any RDMA device: its GUID and GIDs come from the hardware address.
-                f"ip link set {interface} address {switch.mac(self.number, slot)} mtu {MTUS[slot]} up",
-                f"ip address add {switch.address(self.number, slot)}/24 brd + dev {interface}",
+                f"link set {interface} address {switch.mac(self.number, slot)} mtu {MTUS[slot]} up",
+                f"address add {switch.address(self.number, slot)}/24 brd + dev {interface}",
             ]
-        network.append(f"ip route replace default via {switch.NETWORKS[0]}.{switch.GATEWAY}")
+        network += [f"route replace default via {switch.NETWORKS[0]}.{switch.GATEWAY}", "END"]
         if roce:
             network += ["modprobe rdma_rxe", f"rdma link add {RDMA_DEVICE} type rxe netdev {RDMA_NETDEV}"]
         key = self._machine.file("hostkey")
@@ -213,15 +212,10 @@ class Host:
             "/etc/ssh/ssh_host_ed25519_key.pub": key.with_suffix(f"{key.suffix}.pub").read_text(),
             "/etc/rack/network": "\n".join(network) + "\n",
         }
-        lines = ["set -e", f"date --utc --set=@{time.time():.3f} >/dev/null", "umask 077", "mkdir -p /etc/rack"]
+        lines = ["set -e", f"date --utc --set=@{time.time():.3f} >/dev/null", "umask 077"]
         lines += [f"printf %s {shlex.quote(content)} > {path}" for path, content in files.items()]
-        lines += [
-            "chmod 644 /etc/hostname /etc/hosts /etc/machine-id",
-            f"hostname {self.name}",
-            "sh -e /etc/rack/network",
-        ]
-        # sshd reads its host key anew; the unit's own reload would test the configuration first, which takes a second.
-        lines.append("kill -HUP $(cat /run/sshd.pid)")
+        # sshd reads its host key for each connection, so it need not be told.
+        lines += ["chmod 644 /etc/hostname /etc/hosts /etc/machine-id", f"hostname {self.name}", ". /etc/rack/network"]
         return "\n".join(lines)
 
     def _close_connections(self) -> None:

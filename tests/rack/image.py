@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 from tests.rack import rootfs as source
-from tests.rack.cache import Cache, digest
-from tests.rack.packages import FULL_PACKAGES, Say
+from tests.rack.cache import content, entry
+from tests.rack.packages import FULL_PACKAGES
 from tests.rack.shell import ISOLATED, WITH_US, run
+from tools.console import say
 
 #: Hosts with none of the roles' packages, and hosts with those that `onboard` installs.
 Kind = Literal["bare", "full"]
@@ -57,7 +58,6 @@ _MASKED = [
     "systemd-udev-settle.service",
     "systemd-update-utmp-runlevel.service",
     "systemd-update-utmp.service",
-    "systemd-user-sessions.service",
 ]
 
 #: Driver folders of the kernel package that only make the image larger.
@@ -136,26 +136,27 @@ exec $b switch_root /root /lib/systemd/systemd
 """
 
 
-def image(cache: Cache, say: Say, kind: Kind = "bare") -> Path:
+def image(kind: Kind) -> Path:
     """The cache entry with `disk.img`, `vmlinuz` and `initrd.gz`."""
-    made_of = source.rootfs(cache, say)
-    public_key = ssh_key(cache).with_suffix(".pub").read_text()
+    made_of = source.rootfs()
+    public_key = ssh_key().with_suffix(".pub").read_text()
     extra = FULL_PACKAGES if kind == "full" else ()
 
     def build(folder: Path) -> None:
-        say(f"making the disk image of {kind} hosts")
+        say(f"rack: making the disk image of {kind} hosts")
         _build(made_of, folder, extra, public_key)
 
-    return cache.entry("image", digest(made_of.name, extra, public_key, GUEST, Path(__file__)), build, need_gib=4)
+    made_from = [made_of.name.encode(), " ".join(extra).encode(), public_key.encode()]
+    return entry("image", [*made_from, *content(GUEST), *content(Path(__file__))], build, need_gib=4)
 
 
-def ssh_key(cache: Cache) -> Path:
+def ssh_key() -> Path:
     """The private key that all hosts made from this cache let in; made once, never leaves this machine."""
 
     def build(folder: Path) -> None:
         run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "rack", "-f", folder / "key"])
 
-    return cache.entry("ssh", "key", build, need_gib=0) / "key"
+    return entry("ssh", [b"ed25519"], build, need_gib=0) / "key"
 
 
 def _build(made_of: Path, folder: Path, extra: tuple[str, ...], public_key: str) -> None:
@@ -222,6 +223,7 @@ def _configure(root: Path, public_key: str) -> None:
     authorized.write_text(public_key)
     authorized.chmod(0o600)
     (root / "etc/fstab").write_text("")
+    (root / "etc/rack").mkdir()
     # sshd does not start without one; each host gets its own before it has an address.
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "image", "-f", root / "etc/ssh/ssh_host_ed25519_key"])
     # The tiny initrd is made here once; a package that a role installs must not start making another.
@@ -249,7 +251,7 @@ def _make_initrd(root: Path, release: str, folder: Path) -> None:
     for name in ("bin", "dev", "root", "modules"):
         (tree / name).mkdir(parents=True, exist_ok=True)
     busybox = shutil.which("busybox")
-    assert busybox is not None, "packages.ensure_tools has run"
+    assert busybox is not None, "packages.why_not has installed it"
     shutil.copy(busybox, tree / "bin/busybox")
     order: list[str] = []
     for name in _BOOT_MODULES:

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-from collections.abc import Callable
 
 from tests.rack.errors import RackError
+from tools import system
 
-Say = Callable[[str], None]
-
-#: Program -> Debian package that brings it. All of them run on this machine, never in a host.
-TOOLS: dict[str, str] = {
-    "apt-ftparchive": "apt-utils",
-    "busybox": "busybox-static",
-    "cpio": "cpio",
-    "ip": "iproute2",
-    "mke2fs": "e2fsprogs",
-    "mmdebstrap": "mmdebstrap",
-    "nft": "nftables",
-    "nsenter": "util-linux",
-    "qemu-img": "qemu-utils",
-    "qemu-system-x86_64": "qemu-system-x86",
-    "setpriv": "util-linux",
-    "ssh": "openssh-client",
-    "ssh-keygen": "openssh-client",
-    "unshare": "util-linux",
-}
+#: What this machine needs to run a rack. None of it goes into a host.
+OWN_PACKAGES: tuple[str, ...] = (
+    "apt-utils",
+    "busybox-static",
+    "cpio",
+    "e2fsprogs",
+    "iproute2",
+    "kmod",
+    "mmdebstrap",
+    "nftables",
+    "openssh-client",
+    "qemu-system-x86",
+    "qemu-utils",
+)
 
 #: What a bare host has: a Debian server with SSH, and the Python that Ansible needs.
 HOST_PACKAGES: tuple[str, ...] = (
@@ -83,44 +77,15 @@ FULL_PACKAGES: tuple[str, ...] = (
 )
 
 
-def missing_tools() -> dict[str, str]:
-    """The entries of `TOOLS` that this machine lacks."""
-    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
-    return {tool: package for tool, package in TOOLS.items() if shutil.which(tool, path=path) is None}
-
-
 def why_not() -> str | None:
-    """What keeps this machine from running a rack, or None. Changes nothing; root can install missing packages."""
+    """What keeps this machine from running a rack, or None; missing packages are installed first, saying so."""
     if os.uname().sysname != "Linux" or os.uname().machine != "x86_64":
         return f"virtual hosts need Linux on x86_64; this is {os.uname().sysname} on {os.uname().machine}"
     if os.geteuid() != 0:
-        return "virtual hosts need root (network namespaces, tap devices); run as root or under sudo"
+        return "virtual hosts need root, for network namespaces and tap devices; run this as root or under sudo"
     if not os.path.exists("/dev/net/tun"):
         return "virtual hosts need /dev/net/tun; load the module tun, or start this container with that device"
-    missing = missing_tools()
-    if missing and shutil.which("apt-get") is None:
-        return f"virtual hosts need {', '.join(sorted(missing))}, and there is no apt-get here to install them with"
-    return None
-
-
-def ensure_tools(say: Say) -> None:
-    """Install what `TOOLS` names and this machine lacks, saying so; raise `RackError` where that is not possible."""
-    obstacle = why_not()
-    if obstacle is not None:
-        raise RackError(obstacle)
-    missing = missing_tools()
-    if not missing:
-        return
-    packages = sorted(set(missing.values()))
-    say(f"installing {' '.join(packages)} with apt-get (for {', '.join(sorted(missing))})")
-    environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for arguments in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
-        done = subprocess.run(["apt-get", *arguments], env=environ, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RackError(f"apt-get {' '.join(arguments)} failed:\n{(done.stdout + done.stderr)[-2000:].strip()}")
-    still = missing_tools()
-    if still:
-        raise RackError(f"after installing {' '.join(packages)} these programs are still missing: {', '.join(still)}")
+    return system.ensure(OWN_PACKAGES)
 
 
 def package_sources() -> list[str]:

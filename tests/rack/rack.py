@@ -9,21 +9,19 @@ import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
 from tests.rack import packages, process, template
-from tests.rack.cache import Cache, default_cache
 from tests.rack.errors import RackError
 from tests.rack.host import KEY, Host
 from tests.rack.image import Kind, ssh_key
 from tests.rack.inventory import inventory
 from tests.rack.machine import MEMORY_MIB
-from tests.rack.packages import Say
 from tests.rack.switch import Switch
+from tools.console import say
 
 #: Where running racks keep sockets, disks and records: on a disk, under a short path (a socket's may have 107 bytes).
 RACKS = Path("/var/tmp/lium-rack")
@@ -31,11 +29,6 @@ TREE = Path(__file__).resolve().parents[2]
 INVENTORY = TREE / ".rack" / "inventory.yml"
 MAX_HOSTS = 16
 Boot = Literal["snapshot", "cold"]
-
-
-def say_to_stderr(line: str) -> None:
-    """Progress for a person."""
-    print(f"rack: {line}", file=sys.stderr, flush=True)
 
 
 def tree_rack_name() -> str:
@@ -46,7 +39,7 @@ def tree_rack_name() -> str:
 class Rack:
     """The rack `name`. `Rack.up(...)` makes one, `Rack.attach(name)` finds a running one."""
 
-    def __init__(self, name: str, *, say: Say = say_to_stderr, cache: Path | None = None) -> None:
+    def __init__(self, name: str) -> None:
         if not re.fullmatch(r"[a-z0-9-]{1,32}", name):
             raise RackError(f"a rack's name is 1 to 32 lower-case letters, digits and dashes, not {name!r}")
         self.name = name
@@ -54,8 +47,6 @@ class Rack:
         self.hosts: list[Host] = []
         self.kind: Kind = "bare"
         self.roce = True
-        self._say = say
-        self._cache = Cache(cache or default_cache(), say)
         self._netns = f"rack-{name}"
         self.switch = Switch(self._netns, self.folder)
 
@@ -69,8 +60,6 @@ class Rack:
         roce: bool = True,
         boot: Boot | None = None,
         owned: bool = False,
-        say: Say = say_to_stderr,
-        cache: Path | None = None,
     ) -> Rack:
         """Make a rack of clean hosts; one of that name that runs already is ended first.
 
@@ -80,10 +69,12 @@ class Rack:
         Raises `RackError` that names what is missing: root, a device, a package, memory, disk space.
         """
         _check_size(hosts)
-        packages.ensure_tools(say)
+        obstacle = packages.why_not()
+        if obstacle is not None:
+            raise RackError(obstacle)
         _make_racks_folder()
-        _end_orphans(say)
-        rack = cls(name or tree_rack_name(), say=say, cache=cache)
+        _end_orphans()
+        rack = cls(name or tree_rack_name())
         rack.folder.mkdir(exist_ok=True)
         with rack._alone():
             rack._end()
@@ -98,9 +89,9 @@ class Rack:
         return rack
 
     @classmethod
-    def attach(cls, name: str | None = None, *, say: Say = say_to_stderr, cache: Path | None = None) -> Rack:
+    def attach(cls, name: str | None = None) -> Rack:
         """The running rack of that name; `RackError` if there is none."""
-        rack = cls(name or tree_rack_name(), say=say, cache=cache)
+        rack = cls(name or tree_rack_name())
         try:
             state = json.loads(rack._state_file.read_text())
         except OSError:
@@ -164,14 +155,14 @@ class Rack:
         if wanted not in ("snapshot", "cold"):
             raise RackError(f"LIUM_RACK_BOOT is {wanted!r}; it may be snapshot or cold")
         if wanted == "snapshot":
-            return template.frozen(self._cache, self._say, kind)
-        return template.cold(self._cache, self._say, kind)
+            return template.frozen(kind)
+        return template.cold(kind)
 
     def _create(self, *, owned: bool) -> None:
         if owned:
             (self.folder / "owner").write_text(f"{os.getpid()} {process.start_time(os.getpid())}")
         # A copy, so that the inventory holds also when the cache is emptied.
-        shutil.copy(ssh_key(self._cache), self.folder / KEY)
+        shutil.copy(ssh_key(), self.folder / KEY)
         self.switch.create()
 
     def _start(self, numbers: Iterable[int], made_from: template.Template, kind: Kind, roce: bool) -> None:
@@ -179,7 +170,7 @@ class Rack:
         for number in numbers:
             if number > len(self.hosts):
                 self.switch.connect(number)
-                self.hosts.append(Host(number, self._netns, self.folder, self._say))
+                self.hosts.append(Host(number, self._netns, self.folder))
             chosen.append(self.hosts[number - 1])
         (self.folder / "known_hosts").write_text("".join(f"{host.known_host()}\n" for host in self.hosts))
         _each(chosen, lambda host: host.start(made_from, roce=roce))
@@ -191,12 +182,12 @@ class Rack:
 
     def _load(self, state: dict[str, Any]) -> None:
         self.kind, self.roce = state["kind"], state["roce"]
-        self.hosts = [Host(number, self._netns, self.folder, self._say) for number in range(1, state["hosts"] + 1)]
+        self.hosts = [Host(number, self._netns, self.folder) for number in range(1, state["hosts"] + 1)]
 
     def _end(self) -> None:
         # By the records, not by `self.hosts`: also what a killed run has left half made is ended.
         for record in self.folder.glob("host*.process"):
-            Host(int(record.stem.removeprefix("host")), self._netns, self.folder, self._say).end()
+            Host(int(record.stem.removeprefix("host")), self._netns, self.folder).end()
         self.switch.remove()
         for file in self.folder.iterdir():
             if file.name != "lock":
@@ -233,10 +224,10 @@ def _make_racks_folder() -> None:
         raise RackError(f"{RACKS} belongs to another user; remove it, or run as that user")
 
 
-def _end_orphans(say: Say) -> None:
+def _end_orphans() -> None:
     """End racks whose owner is gone without ending them."""
     for folder in RACKS.iterdir():
         owner = folder / "owner"
         if owner.exists() and not process.alive(owner):
-            say(f"ending rack {folder.name}, which a run that is gone has left")
-            Rack(folder.name, say=say).down()
+            say(f"rack: ending rack {folder.name}, which a run that is gone has left")
+            Rack(folder.name).down()

@@ -6,22 +6,22 @@ import shlex
 from pathlib import Path
 
 from tests.rack import packages
-from tests.rack.cache import Cache, digest
-from tests.rack.packages import Say
+from tests.rack.cache import entry
 from tests.rack.shell import ISOLATED, WITH_US, run
+from tools.console import say
 
 ARCHIVE = "rootfs.tar"
 DOWNLOADS = "debs"
 _UNWANTED = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/info/*")
 
 
-def rootfs(cache: Cache, say: Say) -> Path:
+def rootfs() -> Path:
     """The cache entry with `rootfs.tar` and the folder `debs`. Needs the network where it is not there yet."""
     sources = packages.package_sources()
     release = packages.suite(sources)
 
     def build(folder: Path) -> None:
-        say(f"making the hosts' file system from {release} packages (about two minutes, needs the network)")
+        say(f"rack: making the hosts' file system from {release} packages (about two minutes, needs the network)")
         # Its temporary files would otherwise outlive a kill in the middle.
         (folder / "tmp").mkdir()
         run(
@@ -30,7 +30,8 @@ def rootfs(cache: Cache, say: Say) -> Path:
         )
         (folder / "tmp").rmdir()
 
-    return cache.entry("rootfs", digest(_command(Path("x"), release, sources)), build, need_gib=4)
+    made_from = [part.encode() for part in _command(Path("x"), release, sources)]
+    return entry("rootfs", made_from, build, need_gib=4)
 
 
 def _command(folder: Path, release: str, sources: list[str]) -> list[str]:

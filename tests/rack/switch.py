@@ -24,6 +24,8 @@ NETWORKS = ("172.16.5", "10.77.0")
 GATEWAY = 254
 #: Frames as long as the fabric's jumbo MTU pass; what hosts set on their side decides.
 MTU = 9000
+Action = Literal["drop", "thin", "delay"]
+Protocol = Literal["udp", "tcp"]
 _DELAY_LINE_STARTS_WITHIN = 20.0
 _DELAY_LINE = Path(__file__).with_name("delayline.py")
 
@@ -36,8 +38,8 @@ class Rule:
     and `target` are host numbers, None for any: traffic from A to B is one direction of a pair.
     """
 
-    action: Literal["drop", "thin", "delay"]
-    protocol: Literal["udp", "tcp"] | None = None
+    action: Action
+    protocol: Protocol | None = None
     port: int | None = None
     source: int | None = None
     target: int | None = None
@@ -116,21 +118,40 @@ class Switch:
         if Path(f"/run/netns/{self.netns}").exists():
             run(["ip", "netns", "delete", self.netns])
 
-    def drop(self, protocol: Literal["udp", "tcp"] | None = None, port: int | None = None, **ends: int | None) -> Rule:
-        """Cut traffic; `source=` and `target=` are host numbers. Rules add up until `clear`."""
-        return self.add(Rule("drop", protocol, port, **ends))
+    def drop(
+        self,
+        protocol: Protocol | None = None,
+        port: int | None = None,
+        *,
+        source: int | None = None,
+        target: int | None = None,
+    ) -> Rule:
+        """Cut traffic; `source` and `target` are host numbers. Rules add up until `clear`."""
+        return self.add(Rule("drop", protocol, port, source, target))
 
     def thin(
-        self, share: float, protocol: Literal["udp", "tcp"] | None = None, port: int | None = None, **ends: int | None
+        self,
+        share: float,
+        protocol: Protocol | None = None,
+        port: int | None = None,
+        *,
+        source: int | None = None,
+        target: int | None = None,
     ) -> Rule:
         """Drop the share (above 0, at most 1) of the packets, by chance."""
-        return self.add(Rule("thin", protocol, port, **ends, amount=share))
+        return self.add(Rule("thin", protocol, port, source, target, share))
 
     def delay(
-        self, seconds: float, protocol: Literal["udp", "tcp"] | None = None, port: int | None = None, **ends: int | None
+        self,
+        seconds: float,
+        protocol: Protocol | None = None,
+        port: int | None = None,
+        *,
+        source: int | None = None,
+        target: int | None = None,
     ) -> Rule:
         """Deliver the packets that much later, in order. Of several delays on the same traffic the first holds."""
-        return self.add(Rule("delay", protocol, port, **ends, amount=seconds))
+        return self.add(Rule("delay", protocol, port, source, target, seconds))
 
     def add(self, rule: Rule) -> Rule:
         """Put one more rule in force."""
@@ -215,10 +236,11 @@ def _delay_port(number: int, slot: int) -> str:
 
 def _ruleset(rules: list[Rule], hosts: int) -> str:
     """The whole rule set as one nft transaction."""
-    chance = {
-        rule: f"numgen random mod 10000 < {round(rule.amount * 10000)}" for rule in rules if rule.action == "thin"
-    }
-    forward = [f"{rule.match()} {chance.get(rule, '')} drop" for rule in rules if rule.action != "delay"]
+    forward = []
+    for rule in rules:
+        if rule.action != "delay":
+            chance = f"numgen random mod 10000 < {round(rule.amount * 10000)}" if rule.action == "thin" else ""
+            forward.append(f"{rule.match()} {chance} drop")
     lines = ["table bridge rack {}", "delete table bridge rack", "table netdev rack {}", "delete table netdev rack"]
     lines += [
         "table bridge rack {",

@@ -6,14 +6,23 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.rack.cache import Cache, digest
+from tests.rack.cache import entry
 from tests.rack.image import DISK, Kind, image
 from tests.rack.machine import INTERFACES, Machine, qemu_version
-from tests.rack.packages import Say
 from tests.rack.shell import run
+from tools.console import say
 
-#: Load what Ansible's modules load, so that each clone finds it in memory.
-_WARM_UP = "python3 -c 'import apt, json, platform, ssl, subprocess, zipfile'; systemctl is-system-running --wait; sync"
+#: Use what each clone will use first (a login, Ansible's imports, the module of Soft-RoCE), so that it is in memory.
+_WARM_UP = """
+systemctl is-system-running --wait
+ssh-keygen -q -t ed25519 -N '' -f /tmp/key && cp /root/.ssh/authorized_keys /tmp/authorized_keys
+cat /tmp/key.pub >> /root/.ssh/authorized_keys
+ssh -i /tmp/key -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null 127.0.0.1 true || exit
+cat /tmp/authorized_keys > /root/.ssh/authorized_keys && rm /tmp/key /tmp/key.pub /tmp/authorized_keys
+modprobe rdma_rxe && modprobe --remove rdma_rxe && lsmod && rdma link && ip -brief link && date
+python3 -c 'import apt, json, platform, ssl, subprocess, zipfile'
+sync
+"""
 COLD_BOOT_SECONDS = 240.0
 
 
@@ -27,25 +36,25 @@ class Template:
     memory: Path | None = None
 
 
-def cold(cache: Cache, say: Say, kind: Kind) -> Template:
+def cold(kind: Kind) -> Template:
     """Hosts that boot from the image itself."""
-    boot = image(cache, say, kind)
+    boot = image(kind)
     return Template(boot, boot / DISK)
 
 
-def frozen(cache: Cache, say: Say, kind: Kind) -> Template:
+def frozen(kind: Kind) -> Template:
     """Hosts that go on from a saved state."""
-    boot = image(cache, say, kind)
+    boot = image(kind)
     nowhere = Path("x")
     command = _machine(nowhere).command(boot, nowhere, nowhere, save_to_memory=True)
-    key = digest(qemu_version(), _WARM_UP, command)
+    made_from = [part.encode() for part in (qemu_version(), _WARM_UP, *command)]
 
     def build(folder: Path) -> None:
-        say(f"starting one {kind} host to freeze it")
+        say(f"rack: starting one {kind} host to freeze it")
         _build(boot, folder)
 
-    entry = cache.entry("template", key, build, need_gib=3)
-    return Template(boot, entry / "disk.qcow2", entry / "state", entry / "memory")
+    made = entry("template", made_from, build, need_gib=3)
+    return Template(boot, made / "disk.qcow2", made / "state", made / "memory")
 
 
 def create_disk(disk: Path, base: Path) -> None:
@@ -61,7 +70,7 @@ def _build(boot: Path, folder: Path) -> None:
         try:
             machine.start(boot, folder / "disk.qcow2", folder / "memory", save_to_memory=True, with_us=True)
             machine.wait_for_agent(COLD_BOOT_SECONDS)
-            machine.agent(timeout=COLD_BOOT_SECONDS, run=f"{_WARM_UP}; true")
+            machine.agent(timeout=COLD_BOOT_SECONDS, run=_WARM_UP)
             machine.save(folder / "state")
         finally:
             machine.end()
