@@ -117,6 +117,14 @@ class Market:
         key = self._state.key_by_text.get(api_key or "")
         return key.tenant_name if key else None
 
+    def listings(self) -> dict[str, list[dict[str, Any]]]:
+        """What `GET /pods` says now, by `account_of`; counts against no rate limit."""
+        return {name: tenant.listing(self.now) for name, tenant in self._state.tenants.items()}
+
+    def fabrics_on_sale(self) -> list[dict[str, Any]]:
+        """What `GET /executors/infiniband-clusters` says now, in the scenario's order."""
+        return [offer for group in self._state.groups if (offer := group.offer()) is not None]
+
     def hold_idempotency_key(self, api_key: str | None, idempotency_key: str) -> None:
         """The first request with this key is under way: others with it are told so until it is released."""
         key = self._state.key_by_text.get(api_key or "")
@@ -267,7 +275,7 @@ class Market:
     def offers(self, api_key: str | None) -> list[dict[str, Any]]:
         """Fabrics on sale (contract 4.7, 7.1), in the scenario's order."""
         self._key(api_key, "read")
-        return [offer for group in self._state.groups if (offer := group.offer()) is not None]
+        return self.fabrics_on_sale()
 
     def list_pods(self, api_key: str | None, query: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
         """Pods of the key's account or workspace, in no order that means anything (contract 4.9)."""
@@ -282,16 +290,16 @@ class Market:
         """One pod with its last event."""
         pod = removals.find_pod(self._state, self._key(api_key, "read"), pod_id)
         row = pod.row(self._state.now)
-        return {**row, "executor": {**row["executor"], "disk_health_ok": True}, "last_event": pod.history[-1]}
+        return {**row, "executor": {**row["executor"], "disk_health_ok": True}, "last_event": pod.events()[-1]}
 
     def pod_events(self, api_key: str | None, pod_id: str) -> list[dict[str, Any]]:
         """What happened to a pod, oldest first; deleted pods too."""
-        return removals.find_pod(self._state, self._key(api_key, "read"), pod_id, gone=True).history
+        return removals.find_pod(self._state, self._key(api_key, "read"), pod_id, gone=True).events()
 
     def pod_logs(self, api_key: str | None, pod_id: str) -> str:
         """The pod's log: its history, a line each."""
         pod = removals.find_pod(self._state, self._key(api_key, "read"), pod_id)
-        return "".join(f"{event['created_at']} {event['to_status']}\n" for event in pod.history)
+        return "".join(f"{event['created_at']} {event['to_status']}\n" for event in pod.events())
 
     # Acting ---------------------------------------------------------------------------------------------------------
 

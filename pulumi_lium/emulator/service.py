@@ -41,6 +41,18 @@ class Admitted:
     holds_key: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Listings:
+    """What the listings say at one moment, for `stale_list`: pods by account, and offers."""
+
+    pods: dict[str, list[dict[str, Any]]]
+    offers: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, market: Market) -> _Listings:
+        return cls(market.listings(), market.fabrics_on_sale())
+
+
 class Clock(Protocol):
     """What the service needs of a clock: epoch seconds, and what a reset and a stored market do to it."""
 
@@ -67,7 +79,7 @@ class Service:
         self.script = Script()
         self._store = store
         self._requests = 0
-        self._before: dict[tuple[str, str], Any] = {}
+        self._before: _Listings | None = None
         self.market = self._open(scenario)
 
     def _open(self, scenario: Scenario) -> Market:
@@ -101,21 +113,29 @@ class Service:
             self.journal.clear()
             self.faults.clear()
             self.script = Script()
-            self._before.clear()
+            self._before = None
+            self._requests = 0
             self._keep_all(self.market)
 
     def look(self, read: Callable[[Market], Any]) -> Any:
         """What `read` makes of the market at the present time."""
-        return self.change(read)
+        with self.lock:
+            self.market.advance_to(self._clock.now())
+            self._commit()
+            return read(self.market)
 
     def change(self, act: Callable[[Market], Any]) -> Any:
         """Let the control plane act on the market, at the present time, and keep what it changed."""
         with self.lock:
             self.market.advance_to(self._clock.now())
-            self._remember_listings(None)
+            before, revision = _Listings.of(self.market), self.market.revision
             try:
                 return act(self.market)
             finally:
+                if self.market.revision != revision:
+                    self._before = before
+                if self._store:
+                    self.market.note_clock()
                 self._commit()
 
     # The API's side
@@ -176,8 +196,7 @@ class Service:
                 admitted.entry.idempotency_key if route.idempotent else None,
                 lose_outcome=ending is not None and ending.lose_outcome,
             )
-            if route.writes:
-                self._remember_listings(admitted.key)
+            before, revision = (_Listings.of(self.market) if route.writes else None), self.market.revision
             value = route.serve(self.market, call)
         except Refusal as refusal:
             body = refusal.envelope(admitted.request_id)
@@ -186,22 +205,23 @@ class Service:
             return Answer(
                 200, value.text.encode("utf-8", "replace"), {"content-type": "text/plain; charset=utf-8"}
             ), False
+        committed = route.writes and self.market.revision != revision
         if isinstance(value, Reply):
             headers = {name.lower(): text for name, text in value.headers.items()}
-            return Answer.of_json(200, value.body, headers), value.committed
-        if route in (PODS, OFFERS):
+            value, committed = value.body, value.committed
+        else:
+            headers = {}
+        if committed:
+            self._before = before
+        if route is PODS or route is OFFERS:
             value = self._as_seen(route, value, admitted)
-        return Answer.of_json(200, value), route.writes
-
-    # Listings that lag or lack
-
-    def _remember_listings(self, key: str | None) -> None:
-        """Keep what the listings say before a change, for `stale_list`."""
+        return Answer.of_json(200, value, headers), committed
 
     def _as_seen(self, route: Route, rows: list[dict[str, Any]], admitted: Admitted) -> list[dict[str, Any]]:
         """The listing as the faults let the caller see it."""
-        if admitted.effects.stale:
-            rows = self._before.get((route.path, self.market.account_of(admitted.key)), rows)
+        if admitted.effects.stale and self._before is not None:
+            account = self.market.account_of(admitted.key)
+            rows = self._before.offers if route is OFFERS else self._before.pods.get(account or "", [])
         if admitted.effects.hidden:
             rows = [row for row in rows if not _is_hidden(row, admitted.effects.hidden)]
         return rows
