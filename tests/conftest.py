@@ -12,7 +12,7 @@ import pytest
 from tools.emulator import Emulator
 
 OWNER_KEY = "sk_emulator_owner"
-PULUMI_LIUM = (sys.executable, "-m", "pulumi_lium.cli")
+PULUMI_LIUM = (str(Path(sys.prefix) / "bin" / "pulumi-lium"),)
 
 
 @pytest.fixture(autouse=True)
