@@ -81,30 +81,30 @@ class BoundCheck(Generic[Subject]):
 
 @dataclasses.dataclass(frozen=True)
 class Section(Generic[Subject]):
-    """Checks that are looked at together. ``gate``: a blocker in it makes the sections after it pointless."""
+    """Checks that are looked at together. A blocker in a section that it ``needs`` makes it pointless."""
 
     name: str
     checks: Sequence[BoundCheck[Subject]]
-    gate: bool = False
+    needs: tuple[str, ...] = ()
 
 
 def evaluate(sections: Iterable[Section[Subject]], subject: Subject) -> list[Record]:
     """Runs the sections in their order; one record a check, whatever happens to it.
 
-    A blocker in a gate stops later sections with ``SKIPPED`` and a reason (host-contract 1: "a blocker in A/B stops
-    later probes"); the gate itself is looked at to its end, so that one run names everything that has to be mended.
+    A blocker stops the sections that need the one it stands in, with ``SKIPPED`` and a reason (host-contract 1); its
+    own section is looked at to the end, and so is what does not depend on it, so that one run names all there is to do.
     """
     records: list[Record] = []
-    blockers: list[str] = []
+    blockers: dict[str, list[str]] = {}
     for section in sections:
-        if blockers:
-            reason = f"not looked at: {', '.join(blockers)} must be fixed first"
+        stops = [blocker for name in section.needs for blocker in blockers.get(name, [])]
+        if stops:
+            reason = f"not looked at: {', '.join(stops)} must be fixed first"
             records.extend(bound.check.skipped(reason) for bound in section.checks)
             continue
         seen = [_verdict(bound, subject) for bound in section.checks]
         records.extend(seen)
-        if section.gate:
-            blockers = [record.id for record in seen if record.blocks]
+        blockers[section.name] = [record.id for record in seen if record.blocks]
     return records
 
 

@@ -9,10 +9,18 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, key_values
-from ansible_collections.lium.cluster.plugins.module_utils._probe import HostProbe, ToolMissing
+from ansible_collections.lium.cluster.plugins.module_utils._docker import Occupancy, occupancy
+from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, key_values, load_json, parse_int
+from ansible_collections.lium.cluster.plugins.module_utils._parsers.ibv import Verbs, parse_ibv_devinfo
+from ansible_collections.lium.cluster.plugins.module_utils._parsers.net import Address, parse_ip_address
+from ansible_collections.lium.cluster.plugins.module_utils._probe import CommandError, HostProbe, ToolMissing
+from ansible_collections.lium.cluster.plugins.module_utils._rdma.tree import Tree, read_tree
+from ansible_collections.lium.cluster.plugins.module_utils._rdma.view import PlatformView, predict
+
+#: Names under which vendors' RDMA drivers stand in DKMS.
+RDMA_DKMS = ("mlnx-ofed", "mlnx_ofed", "mlnx-ofa_kernel", "bnxt", "netxtreme", "irdma", "iser", "isert", "srp")
 
 
 class DkmsModule(NamedTuple):
@@ -86,6 +94,88 @@ class Host:
     def dkms_names(self) -> list[str]:
         return sorted({row.name for row in self.dkms})
 
+    @cached_property
+    def rdma(self) -> Tree:
+        return read_tree(self.probe)
 
-#: Names under which vendors' RDMA drivers stand in DKMS.
-RDMA_DKMS = ("mlnx-ofed", "mlnx_ofed", "mlnx-ofa_kernel", "bnxt", "netxtreme", "irdma", "iser", "isert", "srp")
+    @cached_property
+    def view(self) -> PlatformView:
+        return predict(self.rdma.ports)
+
+    @cached_property
+    def verbs(self) -> Verbs | None:
+        """What user space sees; None where the tools are not installed. Its exit code is 255 without a device."""
+        try:
+            done = self.probe.run("ibv_devinfo")
+        except ToolMissing:
+            return None
+        return parse_ibv_devinfo(done.stdout, done.stderr)
+
+    @cached_property
+    def verbs_nodes(self) -> dict[str, str]:
+        """Device node -> RDMA device, for example ``uverbs0`` -> ``mlx5_2``: the numbers need not follow the names."""
+        folder = "/sys/class/infiniband_verbs"
+        names = [name for name in self.probe.entries_or_none(folder) or [] if name.startswith("uverbs")]
+        return {name: self.probe.read(f"{folder}/{name}/ibdev") for name in names}
+
+    @cached_property
+    def addresses(self) -> list[Address]:
+        """IPv4 addresses of all netdevs."""
+        return [
+            row for row in parse_ip_address(self.probe.output("ip", "-j", "addr", "show")) if ":" not in row.address
+        ]
+
+    @cached_property
+    def lspci(self) -> str:
+        return self.probe.output("lspci", "-D", "-vvv", timeout=60)
+
+    @cached_property
+    def docker_info(self) -> dict[str, Any]:
+        """``docker info`` as an object. Raises ToolMissing without Docker, CommandError when the daemon is down."""
+        text = self.probe.output("docker", "info", "--format", "{{json .}}", timeout=30)
+        answer = load_json("docker info", text)
+        if not isinstance(answer, dict):
+            raise ParseError("docker info", "not an object", text)
+        if not answer.get("ServerVersion"):
+            # Old clients exit 0 though the daemon is down and tell so in the object.
+            errors = answer.get("ServerErrors")
+            raise CommandError(
+                ("docker", "info"), "; ".join(map(str, errors)) if isinstance(errors, list) else "no server"
+            )
+        return answer
+
+    @cached_property
+    def executor_env(self) -> str | None:
+        """Text of the executor's ``.env``, found through its compose project; None where none is installed."""
+        try:
+            done = self.probe.run("docker", "compose", "ls", "--all", "--format", "json")
+        except ToolMissing:
+            return None
+        if done.rc != 0:
+            return None
+        projects = load_json("docker compose ls", done.stdout or "[]")
+        for project in projects if isinstance(projects, list) else []:
+            files = str(project.get("ConfigFiles", "")) if isinstance(project, dict) else ""
+            for path in files.split(","):
+                if "/neurons/executor/" in path:
+                    return self.probe.read_or_none(path.rsplit("/", 1)[0] + "/.env")
+        return None
+
+    @cached_property
+    def occupancy(self) -> Occupancy:
+        return occupancy(self.probe)
+
+    def netdev_mtu(self, netdev: str) -> int:
+        return parse_int(f"mtu of {netdev}", self.probe.read(f"/sys/class/net/{netdev}/mtu"))
+
+    @property
+    def fabric_netdevs(self) -> list[str]:
+        """Netdevs of the active RoCE ports, where the address of the port stands."""
+        names = set()
+        for view in self.view.roce_ports:
+            gid = view.seen or view.hidden or view.port.rail_gid
+            if gid and gid.netdev:
+                names.add(gid.netdev)
+            else:
+                names.update(self.rdma.device(view.port.device).netdevs[:1])
+        return sorted(names)

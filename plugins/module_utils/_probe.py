@@ -224,6 +224,10 @@ class HostProbe:
                 return None
             raise error from exc
 
+    def real_path(self, path: str) -> str:
+        """The path behind all links, below the root."""
+        return os.path.realpath(self._path(path))
+
     def which(self, tool: str) -> str | None:
         return self._runner.which(tool)
 

@@ -1,0 +1,85 @@
+# Copyright: the pulumi-lium authors
+# SPDX-License-Identifier: Apache-2.0
+"""Addresses and pause frames of netdevs (host-contract 1.D).
+
+For internal use of the collection; may change in any release.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, load_json
+from ansible_collections.lium.cluster.plugins.module_utils._probe import Completed
+
+
+@dataclasses.dataclass(frozen=True)
+class Address:
+    """One address of a netdev; ``scope`` is ``global``, ``link`` or ``host``."""
+
+    netdev: str
+    address: str
+    prefix_length: int
+    scope: str
+
+
+def parse_ip_address(text: str, tool: str = "ip -j addr show") -> list[Address]:
+    """IPv4 and IPv6 addresses from ``ip -j addr show``."""
+    rows = load_json(tool, text)
+    if not isinstance(rows, list):
+        raise ParseError(tool, "not a list", text)
+    found = []
+    for row in rows:
+        entries = row.get("addr_info", []) if isinstance(row, dict) else None
+        if not isinstance(entries, list):
+            raise ParseError(tool, "not a netdev", str(row))
+        for entry in entries:
+            if not isinstance(entry, dict) or not isinstance(entry.get("prefixlen"), int) or "local" not in entry:
+                raise ParseError(tool, "not an address", str(entry))
+            found.append(
+                Address(
+                    str(row.get("ifname", "")), str(entry["local"]), entry["prefixlen"], str(entry.get("scope", ""))
+                )
+            )
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Route:
+    """One route; ``destination`` is a network, an address or ``default``."""
+
+    destination: str
+    netdev: str
+
+
+def parse_ip_route(text: str, tool: str = "ip -j route show") -> list[Route]:
+    """IPv4 routes from ``ip -j route show``."""
+    rows = load_json(tool, text)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ParseError(tool, "not a list of routes", text)
+    return [Route(str(row.get("dst", "")), str(row.get("dev", ""))) for row in rows]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pause:
+    """Link-level pause frames. ``supported`` is False for a driver without them."""
+
+    supported: bool
+    rx: bool
+    tx: bool
+
+
+def parse_ethtool_pause(done: Completed) -> Pause:
+    """``ethtool -a``; it prints its head line even where the driver then answers "not supported"."""
+    if done.rc != 0:
+        if "Operation not supported" in done.stderr:
+            return Pause(False, False, False)
+        raise ParseError("ethtool -a", "failed", done.first_error)
+    values = {}
+    for line in done.stdout.splitlines():
+        key, found, value = line.partition(":")
+        if found and key.strip() in ("RX", "TX"):
+            values[key.strip()] = value.strip()
+    if set(values) != {"RX", "TX"} or not set(values.values()) <= {"on", "off"}:
+        raise ParseError("ethtool -a", "RX and TX are not both shown", done.stdout)
+    return Pause(True, values["RX"] == "on", values["TX"] == "on")

@@ -1,0 +1,332 @@
+"""`host_info` on generated hosts: nothing found on good ones, each seeded fault found with its fix."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ansible_collections.lium.cluster.plugins.module_utils._checks.host import look
+from ansible_collections.lium.cluster.plugins.module_utils._probe import open_probe
+from ansible_collections.lium.cluster.plugins.module_utils._record import Record
+
+from tests.collection import recorded_host
+from tests.collection.recorded_host import CARDS, RecordedHost, add_device, healthy_host, mapped_gid, set_addresses
+
+#: The ids of host-contract 1.A to 1.E and 1.H, and the subnet manager's of 3.5.
+CONTRACT_IDS = {
+    "boot.secure_boot",
+    "cpu.governor",
+    "docker.daemon_json",
+    "docker.present",
+    "docker.restart_safe",
+    "executor.ports",
+    "fabric.kind",
+    "fabric.mixed",
+    "ib.subnet_manager",
+    "kernel.cmdline_iommu",
+    "kernel.headers_match",
+    "limits.memlock",
+    "mem.hugepages",
+    "net.arp_multirail",
+    "net.global_pause",
+    "net.mtu",
+    "numa.affinity",
+    "nvidia.toolkit",
+    "os.supported",
+    "pcie.acs",
+    "pcie.ats",
+    "pcie.link",
+    "pcie.relaxed_ordering",
+    "probe.image_cached",
+    "probe.tcp_18515",
+    "rdma.device_nodes",
+    "rdma.modules",
+    "rdma.netns_mode",
+    "rdma.peermem",
+    "rdma.persistent_naming",
+    "rdma.port_active",
+    "rdma.sriov",
+    "rdma.stack_identity",
+    "roce.gid_index_uniform",
+    "roce.gid_window",
+    "roce.same_prefix_assumption",
+    "roce.single_segment",
+    "roce.unique_address",
+    "sysbox.runtime",
+    "time.ntp",
+}
+FOUND = ("MUST_FIX", "WARN", "UNKNOWN")
+
+
+def look_at(host: RecordedHost, folder: Path) -> dict[str, Record]:
+    return {record.id: record for record in look(open_probe(str(host.write(folder)), {}), {}).records}
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_nothing_is_found_on_a_healthy_host(seed: int, tmp_path: Path) -> None:
+    host = healthy_host(random.Random(seed))
+    records = look_at(host, tmp_path / "host")
+    assert set(records) == CONTRACT_IDS
+    assert {row.id: row.observed for row in records.values() if row.status in FOUND} == {}, host.description
+
+
+def _roce(seed: int = 3) -> RecordedHost:
+    """A RoCE host of two mlx5 rails, whatever the seed draws for the rest."""
+    rng = random.Random(seed)
+    while True:
+        host = healthy_host(rng, kind="roce")
+        if host.description.endswith("2 x mlx5_core"):
+            return host
+
+
+def old_kernel(host: RecordedHost) -> None:
+    host.answer("uname -r", "5.15.0-1-generic\n")
+
+
+def arm_machine(host: RecordedHost) -> None:
+    host.answer("uname -m", "aarch64\n")
+
+
+def unsigned_driver(host: RecordedHost) -> None:
+    host.answer("mokutil --sb-state", "SecureBoot enabled\n")
+    host.answer("dkms status", "mlnx-ofed-kernel/24.10, 6.8.0-60-generic, x86_64: installed\n")
+
+
+def translating_iommu(host: RecordedHost) -> None:
+    host.files["/sys/kernel/iommu_groups/7/type"] = "DMA-FQ"
+
+
+def clock_off(host: RecordedHost) -> None:
+    host.answer("timedatectl show -p NTPSynchronized --value", "no\n")
+
+
+def driver_not_built(host: RecordedHost) -> None:
+    host.answer("dkms status", "mlnx-ofed-kernel/24.10, 5.15.0-9-generic, x86_64: installed\n")
+
+
+def module_missing(host: RecordedHost) -> None:
+    host.folders.discard("/sys/module/rdma_ucm")
+
+
+def no_gpudirect(host: RecordedHost) -> None:
+    host.folders.discard("/sys/module/nvidia_peermem")
+    host.files["/proc/kallsyms"] = "0000000000000000 t ib_umem_get\t[ib_uverbs]"
+    host.answer("modinfo -F license nvidia", "NVIDIA\n")
+
+
+def closed_nodes(host: RecordedHost) -> None:
+    host.modes["/dev/infiniband/uverbs1"] = 0o600
+
+
+def exclusive_netns(host: RecordedHost) -> None:
+    host.answer("rdma system show", "netns exclusive copy-on-fork on\n")
+
+
+def port_down(host: RecordedHost) -> None:
+    for device in ("mlx5_0", "mlx5_1"):
+        host.files[f"/sys/class/infiniband/{device}/ports/1/state"] = "5: ACTIVE_DEFER"
+
+
+def no_card(host: RecordedHost) -> None:
+    host.remove("/sys/class/infiniband")
+    host.remove("/sys/class/infiniband_verbs")
+
+
+def second_segment(host: RecordedHost) -> None:
+    add_device(host, CARDS[0], 5, "192.0.2.1")
+
+
+def stray_infiniband(host: RecordedHost) -> None:
+    add_device(host, CARDS[0], 6, None, "InfiniBand")
+
+
+def hidden_address(host: RecordedHost) -> None:
+    local = "fe80:0000:0000:0000:966d:aeff:fe11:2233"
+    wide = "fd00:0000:0000:0000:966d:aeff:fe11:2233"
+    gids = [(local, "IB/RoCE v1"), (local, "RoCE v2"), (wide, "IB/RoCE v1"), (wide, "RoCE v2")]
+    for index, device in enumerate(("mlx5_0", "mlx5_1")):
+        address = mapped_gid(f"10.20.30.{1 + index * 25}")
+        host.set_gids(device, [*gids, (address, "IB/RoCE v1"), (address, "RoCE v2")], f"enp{32 + index}s0np0")
+
+
+def mixed_gid_index(host: RecordedHost) -> None:
+    local = ("fe80:0000:0000:0000:966d:aeff:fe11:2233", "RoCE v2")
+    host.set_gids("mlx5_1", [local, (mapped_gid("10.20.30.26"), "RoCE v2")], "enp33s0np0")
+
+
+def link_local_only(host: RecordedHost) -> None:
+    for index, device in enumerate(("mlx5_0", "mlx5_1")):
+        host.set_gids(device, [(mapped_gid("169.254.7.7"), "RoCE v2")], f"enp{32 + index}s0np0")
+
+
+def small_mtu(host: RecordedHost) -> None:
+    for index in range(2):
+        host.files[f"/sys/class/net/enp{32 + index}s0np0/mtu"] = "1500"
+
+
+def two_mtus(host: RecordedHost) -> None:
+    host.files["/sys/class/net/enp33s0np0/mtu"] = "1500"
+
+
+def arp_flux(host: RecordedHost) -> None:
+    host.files["/proc/sys/net/ipv4/conf/enp33s0np0/arp_ignore"] = "0"
+
+
+def pause_on(host: RecordedHost) -> None:
+    host.answer("ethtool -a enp32s0np0", "Pause parameters for enp32s0np0:\nAutonegotiate:\ton\nRX:\t\ton\nTX:\t\ton\n")
+
+
+def narrow_slot(host: RecordedHost) -> None:
+    host.files["/sys/devices/pci0000:00/0000:10:01.0/0000:20:00.0/current_link_width"] = "8"
+
+
+def acs_redirect(host: RecordedHost) -> None:
+    text = host.commands["lspci -D -vvv"]["stdout"]
+    host.answer("lspci -D -vvv", str(text).replace("ReqRedir-", "ReqRedir+"))
+
+
+def memory_limit(host: RecordedHost) -> None:
+    host.answer("sh -c ulimit -l", "8192\n")
+
+
+def docker_down(host: RecordedHost) -> None:
+    host.answer("docker info --format {{json .}}", rc=1, stderr="Cannot connect to the Docker daemon\n")
+
+
+def broken_daemon_json(host: RecordedHost) -> None:
+    host.files["/etc/docker/daemon.json"] = "{ // sysbox\n}"
+
+
+def no_sysbox(host: RecordedHost) -> None:
+    host.answer("docker info --format {{json .}}", json.dumps({"ServerVersion": "28", "Runtimes": {"nvidia": {}}}))
+
+
+def few_ports(host: RecordedHost) -> None:
+    host.files["/opt/lium-io/neurons/executor/.env"] = "RENTING_PORT_RANGE=9000-9001"
+
+
+def no_probe_image(host: RecordedHost) -> None:
+    line = "docker image inspect --format {{.Id}} daturaai/lium-rdma-probe:0.0.1"
+    host.answer(line, rc=1, stderr="Error response from daemon: No such image: daturaai/lium-rdma-probe:0.0.1\n")
+
+
+def probe_port_held(host: RecordedHost) -> None:
+    line = 'LISTEN 0 128 0.0.0.0:18515 0.0.0.0:* users:(("ib_write_bw",pid=311,fd=4))\n'
+    host.answer("ss -ltnpH sport = :18515", line)
+
+
+def long_prefix(host: RecordedHost) -> None:
+    set_addresses(host, {"enp32s0np0": ("10.20.30.1", 25), "enp33s0np0": ("10.20.30.26", 25)})
+
+
+SEEDED = [
+    (old_kernel, "os.supported", "MUST_FIX", "linux-generic-hwe-22.04"),
+    (arm_machine, "os.supported", "MUST_FIX", "x86_64"),
+    (unsigned_driver, "boot.secure_boot", "MUST_FIX", "mokutil --import /var/lib/shim-signed/mok/MOK.der"),
+    (translating_iommu, "kernel.cmdline_iommu", "WARN", "iommu=pt"),
+    (clock_off, "time.ntp", "MUST_FIX", "systemd-timesyncd"),
+    (driver_not_built, "rdma.stack_identity", "MUST_FIX", "dkms autoinstall"),
+    (module_missing, "rdma.modules", "MUST_FIX", "modprobe -a rdma_ucm"),
+    (no_gpudirect, "rdma.peermem", "WARN", "modprobe nvidia_peermem"),
+    (closed_nodes, "rdma.device_nodes", "MUST_FIX", "udev rule"),
+    (exclusive_netns, "rdma.netns_mode", "MUST_FIX", "netns_mode=0"),
+    (port_down, "rdma.port_active", "MUST_FIX", "cable"),
+    (no_card, "rdma.port_active", "MUST_FIX", "Fit an RDMA card"),
+    (second_segment, "roce.single_segment", "MUST_FIX", "enable_rdma"),
+    (link_local_only, "roce.single_segment", "MUST_FIX", "static IPv4 address"),
+    (stray_infiniband, "fabric.mixed", "WARN", "mlx5_6:1"),
+    (hidden_address, "roce.gid_window", "MUST_FIX", "accept_ra=0"),
+    (mixed_gid_index, "roce.gid_index_uniform", "MUST_FIX", "GID tables"),
+    (long_prefix, "roce.same_prefix_assumption", "WARN", "/24"),
+    (small_mtu, "net.mtu", "WARN", "9000"),
+    (two_mtus, "net.mtu", "MUST_FIX", "one MTU"),
+    (arp_flux, "net.arp_multirail", "WARN", "arp_ignore=1"),
+    (pause_on, "net.global_pause", "WARN", "ethtool -A enp32s0np0 autoneg off rx off tx off"),
+    (narrow_slot, "pcie.link", "WARN", "slot"),
+    (acs_redirect, "pcie.acs", "WARN", "setpci"),
+    (memory_limit, "limits.memlock", "WARN", "90-lium-rdma.conf"),
+    (docker_down, "docker.present", "MUST_FIX", "systemctl start docker"),
+    (broken_daemon_json, "docker.daemon_json", "MUST_FIX", "json.tool"),
+    (no_sysbox, "sysbox.runtime", "MUST_FIX", "Sysbox CE 0.6.6"),
+    (few_ports, "executor.ports", "MUST_FIX", "at least 3"),
+    (no_probe_image, "probe.image_cached", "WARN", "docker pull"),
+    (probe_port_held, "probe.tcp_18515", "MUST_FIX", "End the program"),
+]
+
+
+@pytest.mark.parametrize(("breaks", "record_id", "status", "fix"), SEEDED, ids=[row[0].__name__ for row in SEEDED])
+def test_a_seeded_fault_is_found_with_its_fix(
+    breaks: Callable[[RecordedHost], None], record_id: str, status: str, fix: str, tmp_path: Path
+) -> None:
+    host = _roce()
+    breaks(host)
+    record = look_at(host, tmp_path / "host")[record_id]
+    assert record.status == status, record
+    assert fix in record.remediation
+    assert "Why: " in record.remediation
+
+
+def test_a_fault_is_found_alone(tmp_path: Path) -> None:
+    """What is broken once is reported once; a consequence is left out or points to its cause."""
+    alone = {
+        row[0].__name__: sorted(
+            record.id
+            for record in look_at(_broken(row[0]), tmp_path / row[0].__name__).values()
+            if record.status in FOUND
+        )
+        for row in SEEDED
+    }
+    several = {name: ids for name, ids in alone.items() if len(ids) > 1}
+    assert several == {
+        "hidden_address": ["roce.gid_window", "roce.single_segment"],
+        "unsigned_driver": ["boot.secure_boot", "kernel.headers_match"],
+        "driver_not_built": ["kernel.headers_match", "rdma.stack_identity"],
+        "docker_down": ["docker.present", "nvidia.toolkit", "sysbox.runtime"],
+    }
+
+
+def _broken(breaks: Callable[[RecordedHost], None]) -> RecordedHost:
+    host = _roce()
+    breaks(host)
+    return host
+
+
+def test_a_blocker_skips_what_needs_it_and_says_so(tmp_path: Path) -> None:
+    records = look_at(_broken(module_missing), tmp_path / "host")
+    assert records["roce.single_segment"].status == "SKIPPED"
+    assert "rdma.modules must be fixed first" in records["roce.single_segment"].observed
+    assert records["docker.present"].status == "OK"
+
+
+def test_nothing_is_looked_at_on_a_host_for_confidential_vms(tmp_path: Path) -> None:
+    host = _roce()
+    host.folders.add("/var/lib/lium-cvm")
+    records = look_at(host, tmp_path / "host")
+    assert {record.status for record in records.values()} == {"SKIPPED"}
+
+
+def test_what_cannot_be_read_is_unknown_never_ok(tmp_path: Path) -> None:
+    """An empty host: no file and no command is there. Nothing about it may be called good."""
+    records = look_at(RecordedHost(), tmp_path / "host")
+    good = {record.id: record.observed for record in records.values() if record.status == "OK"}
+    # Read and found absent: the kernel shows these folders only where the thing is in use.
+    assert set(good) == {"kernel.cmdline_iommu", "boot.secure_boot", "cpu.governor"}
+    assert records["os.supported"].status == "UNKNOWN"
+    assert records["time.ntp"].status == "UNKNOWN"
+    assert records["rdma.netns_mode"].status == "UNKNOWN"
+
+
+@pytest.mark.parametrize("line", sorted(recorded_host.healthy_host(random.Random(0)).commands))
+def test_a_command_that_hangs_gives_no_ok_of_its_own(line: str, tmp_path: Path) -> None:
+    host = _roce()
+    if line not in host.commands:
+        return
+    before = look_at(host, tmp_path / "before")
+    host.commands[line] = {"timeout": True}
+    after = look_at(host, tmp_path / "after")
+    changed = {record_id for record_id in before if before[record_id].status != after[record_id].status}
+    assert changed, f"no record depends on `{line}`"
+    assert {after[record_id].status for record_id in changed} <= {"UNKNOWN", "MUST_FIX", "SKIPPED"}
