@@ -33,6 +33,12 @@ from .wire import iso, usd
 __all__ = ["DEBIT_SECONDS", "Market", "Refusal", "Reply", "load_scenario"]
 
 VERSION = "2026.11.3"
+SCOPES = {
+    "read": "List machines, pods, templates and keys",
+    "rent": "Rent machines and clusters, and delete what this key rented",
+    "manage": "Change and delete whatever the account or workspace has",
+    "billing": "Add funds; stands alone on its key",
+}
 
 
 class Market:
@@ -158,9 +164,12 @@ class Market:
         """Version and features (contract 4.1)."""
         return {"version": VERSION, "features": ["rent_idempotency"] if self.settings.idempotency else []}
 
-    def key_scopes(self) -> list[str]:
+    def key_scopes(self) -> list[dict[str, Any]]:
         """Scopes that a key can have (contract 1.2)."""
-        return ["read", "rent", "manage", "billing"]
+        return [
+            {"scope": scope, "title": scope.capitalize(), "description": text, "default": scope != "billing"}
+            for scope, text in SCOPES.items()
+        ]
 
     def executors(self, query: Mapping[str, str]) -> list[dict[str, Any]]:
         """Hosts that rent as ordinary pods (contract 4.5)."""

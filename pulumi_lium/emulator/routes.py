@@ -114,7 +114,7 @@ ROUTES: tuple[Route, ...] = (
         "/keys/scopes",
         "Scopes that a key can have",
         lambda market, call: market.key_scopes(),
-        list[str],
+        list[schemas.KeyScope],
         "service",
         keyless=True,
     ),

@@ -217,6 +217,15 @@ class User(Shape):
     workspace: Workspace | None = Field(default=None, description="absent where workspaces are off")
 
 
+class KeyScope(Shape):
+    """Contract 1.2."""
+
+    scope: str
+    title: str
+    description: str
+    default: bool
+
+
 class SshKey(Shape):
     id: str
     name: str

@@ -206,11 +206,11 @@ class Service:
                 200, value.text.encode("utf-8", "replace"), {"content-type": "text/plain; charset=utf-8"}
             ), False
         committed = route.writes and self.market.revision != revision
+        headers: dict[str, str] = {}
         if isinstance(value, Reply):
             headers = {name.lower(): text for name, text in value.headers.items()}
-            value, committed = value.body, value.committed
-        else:
-            headers = {}
+            committed = value.committed
+            value = value.body
         if committed:
             self._before = before
         if route is PODS or route is OFFERS:
