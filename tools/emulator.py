@@ -54,8 +54,7 @@ class ControlPlane:
 
     def journal(self) -> list[dict[str, Any]]:
         """Every API request since the reset, in order of arrival."""
-        answer = self.call("GET", "journal")
-        return list(answer["requests"] if isinstance(answer, dict) else answer)
+        return list(self.call("GET", "journal"))
 
     def advance(self, seconds: float) -> Any:
         """Moves a virtual clock."""
@@ -77,9 +76,9 @@ class ControlPlane:
         """Plays a scripted story in the format of the field cases; an empty one ends it."""
         return self.call("POST", "script", {"steps": [dict(step) for step in steps]})
 
-    def billing(self) -> list[dict[str, Any]]:
-        """Pods that cost money at this moment: those that are not marked gone and whose ledger row is open."""
-        return [pod for pod in self.state()["pods"] if not pod.get("gone_at")]
+    def billing(self) -> dict[str, Any]:
+        """What costs money at this moment: `{"pods": [ids], "price_per_hour": USD}`."""
+        return dict(self.state()["billing"])
 
 
 class Emulator(ControlPlane):
