@@ -1,7 +1,7 @@
 """Command-line tools that are built from their Go module.
 
 Each has a folder with `go.mod`, `go.sum` and `tools.go`; the one import of `tools.go` is the command. A version stands
-in `go.mod` and nowhere else.
+in `go.mod` and nowhere else. `python3 -m tools.gotool NAME [ARGUMENT …]` builds one if need be and runs it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -112,3 +113,21 @@ PULUMI = GoTool(
     ldflags="-s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{version}",
     cost="about five minutes and 3.4 GB on cold caches",
 )
+ACTIONLINT = GoTool("actionlint")
+TOOLS_BY_NAME = {tool.name: tool for tool in (PULUMI, ACTIONLINT)}
+
+
+def main(arguments: list[str]) -> int:
+    if not arguments or arguments[0] not in TOOLS_BY_NAME:
+        print(f"error: name one of {' '.join(TOOLS_BY_NAME)}", file=sys.stderr)
+        return 2
+    try:
+        binary = TOOLS_BY_NAME[arguments[0]].build()
+    except SetupError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return subprocess.run([str(binary), *arguments[1:]]).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
