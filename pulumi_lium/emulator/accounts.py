@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from . import scenario
-from .pods import Pod
+from .pods import STARTING, Pod
 from .records import UNSTORED, Record
 from .refusal import Refusal
 from .wire import micros, usd
@@ -31,9 +31,13 @@ class Tenant:
     def listing(self, now: float) -> list[dict[str, Any]]:
         """The rows of the listed pods, by id: an order that says nothing about ranks (contract 4.9: no fixed order)."""
         if self.rows is None or (self.starting and self.rows_at != now):
-            pods = [self.pods[key] for key in sorted(self.pods)]
-            self.rows = [pod.row(now) for pod in pods]
-            self.starting = any(row["eta_basis"] is not None for row in self.rows)
+            self.rows = []
+            self.starting = False
+            for name in sorted(self.pods):
+                pod = self.pods[name]
+                self.rows.append(pod.row(now))
+                if pod.status in STARTING:
+                    self.starting = True
             self.rows_at = now
         return self.rows.copy()
 
@@ -43,17 +47,15 @@ class Account(Record):
     """Who pays. `balance` in millionths of a USD; `listings` are the times of the pod listings of the last minute."""
 
     spec: scenario.Account = field(metadata=UNSTORED)
+    id: str = ""
     balance: int = 0
     listings: list[float] = field(default_factory=list)
     recent: deque[float] = field(metadata=UNSTORED, default_factory=lambda: deque(maxlen=LISTINGS_A_MINUTE))
     open_pods: dict[str, Pod] = field(metadata=UNSTORED, default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.id = self.spec.id
         self.balance = micros(self.spec.balance)
-
-    @property
-    def id(self) -> str:
-        return self.spec.id
 
     def admit_listing(self, now: float) -> None:
         """Count a pod listing, or refuse the 61st within 60 s (contract 1.5)."""
@@ -79,7 +81,8 @@ class Account(Record):
         return self
 
     def require_balance(self, price: int) -> None:
-        """Refuse a rental at `price` an hour unless the balance covers more than 15 minutes of it and of every open pod."""
+        """Refuse a rental at `price` an hour unless the balance covers more than 15 minutes of it and of every open
+        pod."""
         floor = (price + sum(pod.price for pod in self.open_pods.values())) / 4
         if self.balance <= floor:
             raise Refusal(
@@ -87,8 +90,8 @@ class Account(Record):
                 "insufficient_balance",
                 "Insufficient balance",
                 hint="Add funds",
-                detail=f"Insufficient balance. Renting this requires at least ${usd(round(floor)):.2f} (15 minutes of runtime). "
-                f"Your balance is ${usd(self.balance):.2f}.",
+                detail=f"Insufficient balance. Renting this requires at least ${usd(round(floor)):.2f} "
+                f"(15 minutes of runtime). Your balance is ${usd(self.balance):.2f}.",
             )
 
 
@@ -144,13 +147,15 @@ class ApiKey(Record):
             self.require("manage")
 
     def spend(self, amount: int, at: float) -> None:
-        """Count a charge of one of the key's pods."""
+        """Count a charge of one of the key's pods; by windows only where the key has a budget."""
+        self.spent += amount
+        if not self.limited:
+            return
         moment = datetime.fromtimestamp(at, timezone.utc)
         day, month = moment.strftime("%Y-%m-%d"), moment.strftime("%Y-%m")
         self.day_spent = self.day_spent + amount if day == self.day else amount
         self.month_spent = self.month_spent + amount if month == self.month else amount
         self.day, self.month = day, month
-        self.spent += amount
 
     def require_budget(self, now: float, unsettled: int) -> None:
         """Refuse what would spend more once a window's budget is reached; `unsettled` was used but not charged yet."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import scenario as spec
-from .records import Record
+from .records import UNSTORED, Record
 from .refusal import Refusal, invalid, not_found
 from .wire import iso, usd
 
@@ -46,6 +46,7 @@ class Template(Record):
     id: str
     owner: str | None
     row: dict[str, Any] = field(default_factory=dict)
+    row_in_pod: dict[str, Any] | None = field(metadata=UNSTORED, default=None)
 
     @classmethod
     def from_scenario(cls, seq: int, identity: str, template: spec.Template) -> Template:
@@ -78,8 +79,11 @@ class Template(Record):
         return self.owner is None or self.owner == account or not self.row["is_private"]
 
     def in_pod(self) -> dict[str, Any]:
-        """What a pod row says of it."""
-        return {name: self.row[name] for name in ("id", "name", "docker_image", "docker_image_tag", "volumes")}
+        """What a pod row says of it. Shared by the pods of one version of the template."""
+        if self.row_in_pod is None:
+            names = ("id", "name", "docker_image", "docker_image_tag", "volumes")
+            self.row_in_pod = {name: self.row[name] for name in names}
+        return self.row_in_pod
 
 
 @dataclass(slots=True)
@@ -132,6 +136,7 @@ def update_template(state: State, account: str, identity: str, body: Mapping[str
     if template.owner != account:
         raise Refusal(403, "permission_denied", "You do not have permission to change this template")
     template.row = {**template.row, **_told(body), "status": "UPDATED"}
+    template.row_in_pod = None
     state.touch("templates", identity)
     return template.row
 

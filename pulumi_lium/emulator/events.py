@@ -36,8 +36,8 @@ class Event(BaseModel):
 
 
 class OnHost(Event):
-    """machine_taken: others rent what is free of the host. machine_freed: they leave. machine_lost: the host is gone from
-    every list; pods that start on it fail, pods that run are BROKEN. machine_back: it returns."""
+    """machine_taken: others rent what is free of the host. machine_freed: they leave. machine_lost: the host is gone
+    from every list; pods that start on it fail, pods that run are BROKEN. machine_back: it returns."""
 
     event: Literal["machine_taken", "machine_freed", "machine_lost", "machine_back"]
     host: Text
@@ -53,7 +53,8 @@ class RefuseOrder(Event):
 
 
 class OnPod(Event):
-    """Something happens to a pod: by its id, or to members of rank `rank`: of one cluster, or of clusters called `pod_name`,
+    """Something happens to a pod: by its id, or to members of rank `rank`: of one cluster, or of clusters called
+    `pod_name`,
     or of any. Where no cluster is named and none fits now, it waits for the next order that has such a member.
 
     pod_fails: a start fails with `reason` (one that waited: at the end of the boot); a running pod becomes FAILED.
@@ -71,7 +72,8 @@ class OnPod(Event):
 
 
 class RivalOrder(Event):
-    """Someone else rents the `nodes` cheapest free machines of a fabric (its name, `provider/name`, or the offer's id)."""
+    """Someone else rents the `nodes` cheapest free machines of a fabric (its name, `provider/name`, or the offer's
+    id)."""
 
     event: Literal["rival_order"]
     fabric: Text

@@ -22,8 +22,8 @@ _CAPACITY = {"H200": 143771, "B200": 183359, "B300": 275040, "L40S": 46068, "409
 class Host(Record):
     """A machine of a provider.
 
-    `taken` counts the GPUs that others rent, outside this market's pods; `used` those of its pods. An offline host is in no
-    list. `refusals` orders fail on it though it looks free (-1: all of them), with `refusal_reason`.
+    `taken` counts the GPUs that others rent, outside this market's pods; `used` those of its pods. An offline host is
+    in no list. `refusals` orders fail on it though it looks free (-1: all of them), with `refusal_reason`.
     """
 
     spec: scenario.Host = field(metadata=UNSTORED)
@@ -36,17 +36,15 @@ class Host(Record):
     pods: dict[str, Pod] = field(metadata=UNSTORED, default_factory=dict)
     group: FabricGroup | None = field(metadata=UNSTORED, default=None)
     fabric_ip: str | None = field(metadata=UNSTORED, default=None)
+    id: str = field(metadata=UNSTORED, default="")
     price: int = field(metadata=UNSTORED, default=0)
     base: dict[str, Any] = field(metadata=UNSTORED, default_factory=dict)
     row_cache: dict[str, Any] | None = field(metadata=UNSTORED, default=None)
 
     def __post_init__(self) -> None:
+        self.id = self.spec.id
         self.price = micros(self.spec.price_per_gpu) * self.spec.gpu_count
         self.base = self._base()
-
-    @property
-    def id(self) -> str:
-        return self.spec.id
 
     @property
     def free(self) -> int:
@@ -60,7 +58,8 @@ class Host(Record):
 
     @property
     def rentable(self) -> bool:
-        """Whether an ordinary pod fits: whole when the host rents whole only, else its smallest share (contract 3.1)."""
+        """Whether an ordinary pod fits: whole when the host rents whole only, else its smallest share (contract
+        3.1)."""
         return self.free >= (self.spec.min_gpu_count_for_rental or self.spec.gpu_count)
 
     def changed(self) -> None:
@@ -120,7 +119,11 @@ class Host(Record):
             "effective_download_speed_mbps": 950.0,
             "max_cuda_version": self.spec.max_cuda_version,
             "nvlink": self.spec.nvlink,
-            "interconnect": {"nvlink": self.spec.nvlink, "pcie_class": "PIX" if self.spec.nvlink else "SYS", "p2p": True},
+            "interconnect": {
+                "nvlink": self.spec.nvlink,
+                "pcie_class": "PIX" if self.spec.nvlink else "SYS",
+                "p2p": True,
+            },
             "gpu_power_limited": False,
             "frequent_rent_failures": False,
             "last_verified_at": None,

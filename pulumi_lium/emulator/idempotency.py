@@ -28,7 +28,8 @@ class Reply(NamedTuple):
 class OrderRecord(Record):
     """What is known of an order sent with an idempotency key. Without `answer` and `refusal` its outcome is not known.
 
-    `request` is what was asked; None while the first request has not been read yet. `at`: epoch seconds of the first request.
+    `request` is what was asked; None while the first request has not been read yet. `at`: epoch seconds of the first
+    request.
     """
 
     account: str
@@ -64,7 +65,8 @@ def earlier(state: State, account: str, key: str, request: dict[str, Any]) -> Re
         return Reply(record.answer, REPLAYED, False)
     if state.now - record.at < LOCK_SECONDS:
         raise Refusal(409, "idempotency_in_progress", "The first order with this Idempotency-Key is still running")
-    raise Refusal(409, "idempotency_outcome_unknown", "The answer to the first order with this Idempotency-Key was not kept")
+    text = "The answer to the first order with this Idempotency-Key was not kept"
+    raise Refusal(409, "idempotency_outcome_unknown", text, hint="Look for what it rented in GET /pods")
 
 
 def remember(

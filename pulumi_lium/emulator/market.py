@@ -10,11 +10,12 @@ Time is a parameter (epoch seconds): `advance_to(t)` lets everything happen that
     .snapshot() -> dict ; Market.restore(d, track_changes=False)
     .take_changes() -> {"meta": …, "put": {table: {id: record}}, "drop": {table: [id]}} | None
     .note_clock()                                               # a moved virtual clock is itself a change to be stored
-    .state() ; .apply_event(event) ; .load_measurements(report) # control plane; EventError, MeasurementError are ValueErrors
+    .state() ; .apply_event(event) ; .load_measurements(report) # control plane; EventError, MeasurementError are
+    ValueErrors
 
-The API verbs take the X-API-KEY header's text (None or "" where there is none) and JSON-like dicts. They answer plain JSON-able
-values that the caller must not change (rows are shared between answers), or raise `Refusal`, whose `.envelope(request_id)` is
-the body. The two order verbs answer `Reply(body, headers, committed)`.
+The API verbs take the X-API-KEY header's text (None or "" where there is none) and JSON-like dicts. They answer plain
+JSON-able values that the caller must not change (rows are shared between answers), or raise `Refusal`, whose
+`.envelope(request_id)` is the body. The two order verbs answer `Reply(body, headers, committed)`.
 """
 
 from __future__ import annotations
@@ -320,8 +321,8 @@ class Market:
         *,
         lose_outcome: bool = False,
     ) -> Reply:
-        """Rent all hosts of an order, or none (contract 4.8). With `lose_outcome` the market acts, and the answer is not kept
-        under the key."""
+        """Rent all hosts of an order, or none (contract 4.8). With `lose_outcome` the market acts, and the answer is
+        not kept under the key."""
         key = self._key(api_key, "rent")
         return orders.order_cluster(self._state, key, body, idempotency_key, lose_outcome)
 
@@ -359,7 +360,8 @@ class Market:
         return removals.cancel_removal(self._state, self._acting_key(api_key), pod_id)
 
     def _acting_key(self, api_key: str | None) -> ApiKey:
-        """Who calls a route that needs no scope of its own: `manage` only for what the key did not make (contract 1.2)."""
+        """Who calls a route that needs no scope of its own: `manage` only for what the key did not make (contract
+        1.2)."""
         key = self._state.key_by_text.get(api_key or "")
         if key is None:
             self._key(api_key, "manage")

@@ -1,4 +1,5 @@
-"""Measurements: a verification report becomes the proof that RoCE offers rest on (contract 7.1.5, host-contract 5.6)."""
+"""Measurements: a verification report becomes the proof that RoCE offers rest on (contract 7.1.5, host-contract
+5.6)."""
 
 from __future__ import annotations
 
@@ -21,10 +22,12 @@ class MeasurementError(ValueError):
 def load_measurements(state: State, report: Mapping[str, Any]) -> dict[str, Any]:
     """Replace the proof of every RoCE fabric that the report speaks of.
 
-    `report["pairs"]` (or `"records"`) holds records as in host-contract 5.6, or [a, b, Gb/s or null]; hosts are named by id, by
-    their address on the fabric or by their public address. `report["segments"]` names fabrics by IPv4 segment that were measured
-    even where no pair is left. A pair is proven when each of its measurements (rail, direction; the last of a kind counts) has
-    a rate above zero and a status of OK or WARN, if it has one. Raises MeasurementError.
+    `report["pairs"]` (or `"records"`) holds records as in host-contract 5.6, or [a, b, Gb/s or null]; hosts are named
+    by id, by
+    their address on the fabric or by their public address. `report["segments"]` names fabrics by IPv4 segment that
+    were measured
+    even where no pair is left. A pair is proven when each of its measurements (rail, direction; the last of a kind
+    counts) has a rate above zero and a status of OK or WARN, if it has one. Raises MeasurementError.
     """
     names = _names(state)
     latest: dict[tuple[str, str, str, str], float | None] = {}
@@ -95,7 +98,8 @@ def _host(names: Mapping[str, list[Host]], record: Mapping[str, Any], side: str,
             return found[0]
         if found:
             raise MeasurementError(f"{where}.{side}: {name!r} is the address of several hosts; name it by its id")
-    raise MeasurementError(f"{where}.{side}: no host on a RoCE fabric is called {' or '.join(map(repr, told)) or 'nothing'}")
+    names_told = " or ".join(map(repr, told)) or "nothing"
+    raise MeasurementError(f"{where}.{side}: no host on a RoCE fabric is called {names_told}")
 
 
 def _shared_fabric(a: Host, b: Host, where: str) -> Fabric:

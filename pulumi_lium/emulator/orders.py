@@ -18,13 +18,17 @@ from .state import REMOVE, Cluster, State
 LARGEST_CLUSTER = 254
 # Each host shows this as `available_port_count`.
 PORTS_PER_HOST = 40
+# External ports: the first pod of a host begins here, the others a step further each.
+FIRST_PORT, PORT_STEP = 20022, 100
 
 
 class Declined(Exception):
     """An order turned down in the service's other way: 200 with `success: false` (contract 4.8)."""
 
 
-def order_cluster(state: State, key: ApiKey, body: Mapping[str, Any], idempotency_key: str | None, lose_outcome: bool) -> Reply:
+def order_cluster(
+    state: State, key: ApiKey, body: Mapping[str, Any], idempotency_key: str | None, lose_outcome: bool
+) -> Reply:
     """Rent every host of the order, or none."""
     request = _cluster_request(body)
     if not state.settings.cluster_feature:
@@ -35,7 +39,12 @@ def order_cluster(state: State, key: ApiKey, body: Mapping[str, Any], idempotenc
 
 
 def rent_host(
-    state: State, key: ApiKey, executor_id: str, body: Mapping[str, Any], idempotency_key: str | None, lose_outcome: bool
+    state: State,
+    key: ApiKey,
+    executor_id: str,
+    body: Mapping[str, Any],
+    idempotency_key: str | None,
+    lose_outcome: bool,
 ) -> Reply:
     """Rent one host, or a share of its GPUs where it rents by the GPU."""
     request = _pod_request(executor_id, body)
@@ -101,8 +110,9 @@ def _rent_cluster(state: State, key: ApiKey, request: dict[str, Any]) -> dict[st
         raise Declined("The nodes cannot reach each other: their provider keeps UDP 51820 closed")
     if not group.fabric.is_proven(hosts):
         raise Declined("RDMA between these nodes has not been measured")
+    name, cluster_id = request["pod_name"], state.seeded.uuid()
     cluster = Cluster(
-        state.next_seq(), state.seeded.uuid(), request["pod_name"], key.payer.id, key.tenant_name, group.fabric_id, state.now
+        state.next_seq(), cluster_id, name, key.payer.id, key.tenant_name, group.fabric_id, state.now
     )
     pods: list[Pod] = []
     for rank, host in enumerate(hosts):
@@ -116,8 +126,9 @@ def _rent_cluster(state: State, key: ApiKey, request: dict[str, Any]) -> dict[st
         pods.append(_make_pod(state, key, host, host.spec.gpu_count, template, request, cluster.id, rank))
     state.tables.clusters[cluster.id] = cluster
     state.touch("clusters", cluster.id)
-    for pod in pods:
-        arm_new_pod(state, pod)
+    if state.armed:
+        for pod in pods:
+            arm_new_pod(state, pod)
     return {"success": True, "pod_ids": [pod.id for pod in pods]}
 
 
@@ -167,8 +178,11 @@ def _make_pod(
     now = state.now
     low, high = state.scenario.boot.seconds
     boot = state.seeded.uniform(low, high)
-    used = {(pod.port - 20022) // 100 for pod in host.pods.values()} if host.pods else ()
-    slot = next(slot for slot in range(len(used) + 1) if slot not in used)
+    port = FIRST_PORT
+    if host.pods:
+        used = {other.port for other in host.pods.values()}
+        while port in used:
+            port += PORT_STEP
     inner = template.row["internal_ports"]
     pod = Pod(
         seq=state.next_seq(),
@@ -185,8 +199,8 @@ def _make_pod(
         template=template.in_pod(),
         encrypted=request["enable_volume_encryption"],
         backups=request["enable_backups"],
-        port=20022 + 100 * slot,
-        ports=list(inner if 22 in inner else [22, *inner]),
+        port=port,
+        ports=inner if 22 in inner else [22, *inner],
         created_at=now,
         updated_at=now,
         boot_from=now,
@@ -195,8 +209,10 @@ def _make_pod(
         rank=rank,
         ready_at=now + boot,
     )
-    while len(pod.ports) < (request["initial_port_count"] or 0):
-        pod.ports.append(max(20000, *pod.ports) + 1)
+    wanted = int(request["initial_port_count"] or 0)
+    if wanted > len(pod.ports):
+        first = max(20000, *pod.ports) + 1
+        pod.ports = [*pod.ports, *range(first, first + wanted - len(pod.ports))]
     pod.note(now, "pod-create", None)
     state.add_pod(pod)
     return pod
@@ -231,7 +247,7 @@ def _rental_fields(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[
     if not isinstance(name, str) or not name:
         faults.append(("pod_name", "is required"))
     keys = body.get("user_public_key")
-    if not _texts(keys) or not any(line.strip() for line in keys or ()):
+    if not isinstance(keys, list) or not _texts(keys) or not "".join(keys).strip():
         faults.append(("user_public_key", "a list with at least one public key is required"))
     ports = body.get("initial_port_count")
     if ports is not None and not _is_count(ports, 65535):

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from .hosts import Host
 from .records import UNSTORED, Record
-from .wire import iso, maybe_iso, usd
+from .wire import iso, usd
 
 # Statuses that bill (contract 3.3).
 BILLED = frozenset({"RUNNING", "REBOOT_PENDING", "REBOOT_FAILED"})
 STARTING = frozenset({"PENDING", "REBOOT_PENDING"})
 # Rows that stay listed though their machine is free again.
 VACATED = frozenset({"CREATION_FAILED", "FAILED"})
+FAILED = frozenset({"CREATION_FAILED", "FAILED", "BROKEN", "REBOOT_FAILED"})
 
 _PHASES = ("queued", "preparing node", "connecting to node", "pulling image", "starting container", "configuring ssh")
 _PHASES_ENCRYPTED = (
@@ -27,11 +29,11 @@ _PHASES_ENCRYPTED = (
 class Pod(Record):
     """A rental of `gpu_count` GPUs of one host. Times are epoch seconds; money is in millionths of a USD.
 
-    `tenant` is who sees it: an account, or a workspace. `account` pays. `status` is the wire's; a pod that is gone keeps its
-    last status and has `gone_at`.
+    `tenant` is who sees it: an account, or a workspace. `account` pays. `status` is the wire's; a pod that is gone
+    keeps its last status and has `gone_at`.
 
-    What will happen: `ready_at` boot ends (None: stuck), `fails_with` then it fails instead of running, `removal_due` the
-    scheduled removal is tried, `leave_at` its row disappears.
+    What will happen: `ready_at` boot ends (None: stuck), `fails_with` then it fails instead of running, `removal_due`
+    the scheduled removal is tried, `leave_at` its row disappears.
     `refuse_deletes` deletes are refused (-1: all).
     """
 
@@ -67,9 +69,20 @@ class Pod(Record):
     billed_to: float | None = None
     charged: int = 0
     refuse_deletes: int = 0
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[tuple[Any, ...]] = field(default_factory=list)
     host: Host = field(metadata=UNSTORED, init=False)
     row_cache: dict[str, Any] | None = field(metadata=UNSTORED, default=None)
+    row_base: dict[str, Any] | None = field(metadata=UNSTORED, default=None)
+
+    def to_record(self) -> dict[str, Any]:
+        record = Record.to_record(self)
+        record["history"] = [list(entry) for entry in self.history]
+        return record
+
+    def load(self, record: Mapping[str, Any]) -> Pod:
+        Record.load(self, record)
+        self.history = [tuple(entry) for entry in record["history"]]
+        return self
 
     @property
     def live(self) -> bool:
@@ -86,22 +99,28 @@ class Pod(Record):
         """Whether it bills now."""
         return self.gone_at is None and self.status in BILLED
 
-    def note(self, at: float, kind: str, before: str | None, reason: str | None = None, detail: str | None = None) -> None:
-        """Append to the history (contract 4.9, events): a change from status `before` to the present one."""
-        failed = self.status in ("CREATION_FAILED", "FAILED", "BROKEN")
-        self.history.append(
+    def note(
+        self, at: float, kind: str, before: str | None, reason: str | None = None, detail: str | None = None
+    ) -> None:
+        """Append to the history: at `at` the status went from `before` to the present one."""
+        self.history.append((at, kind, before, self.status, reason, detail))
+
+    def events(self) -> list[dict[str, Any]]:
+        """The history as the wire tells it, oldest first (contract 4.9)."""
+        return [
             {
                 "created_at": iso(at),
                 "event_type": kind,
-                "sub_event_type": f"{kind}-failed" if failed else None,
+                "sub_event_type": f"{kind}-failed" if after in FAILED else None,
                 "pod_name": self.name,
                 "from_status": before,
-                "to_status": self.status,
+                "to_status": after,
                 "reason": reason,
                 "detail": detail,
                 "error": None,
             }
-        )
+            for at, kind, before, after, reason, detail in self.history
+        ]
 
     def row(self, now: float) -> dict[str, Any]:
         """Pod row (contract 3.3) at `now`. Shared: the reader must not change it."""
@@ -110,35 +129,53 @@ class Pod(Record):
             row = self.row_cache = self._row()
         if self.status in STARTING:
             left = self.eta_at - now
-            seconds = math.ceil(left) if left > 0 else 0
-            phase = self.phase(now)
+            seconds = math.ceil(left) if left > 0.0 else 0
+            phase = self._phase(left)
             if row["estimated_ready_seconds"] != seconds or row["phase"] != phase:
-                row = self.row_cache = {**row, "estimated_ready_seconds": seconds, "phase": phase}
+                # A new row: the one before may be in an answer that was given earlier.
+                row = self.row_cache = row.copy()
+                row["estimated_ready_seconds"] = seconds
+                row["phase"] = phase
         return row
 
-    def phase(self, now: float) -> str:
-        """How far a start is, by the share of the expected time that has passed."""
+    def _phase(self, left: float) -> str:
+        """How far a start is, by the share of the expected time that is left."""
         phases = _PHASES_ENCRYPTED if self.encrypted else _PHASES
-        span = self.eta_at - self.boot_from
-        share = (now - self.boot_from) / span if span > 0 else 1.0
-        return phases[min(int(share * len(phases)), len(phases) - 1)]
+        if left <= 0.0:
+            return phases[-1]
+        return phases[int((1.0 - left / (self.eta_at - self.boot_from)) * len(phases))]
 
     def _row(self) -> dict[str, Any]:
-        host = self.host
-        up = self.status == "RUNNING"
+        base = self.row_base
+        if base is None:
+            base = self.row_base = self._base()
+        row = base.copy()
+        row["status"] = self.status
+        row["updated_at"] = iso(self.updated_at)
+        if self.status == "RUNNING":
+            row["ssh_connect_cmd"] = f"ssh root@{self.host.spec.public_ip} -p {self.port}"
+            row["ports_mapping"] = {str(inner): self.port + i for i, inner in enumerate(self.ports)}
+        elif self.status in STARTING:
+            row["eta_basis"] = "class_median"
+        if self.removal_at is not None:
+            row["removal_scheduled_at"] = iso(self.removal_at)
+        return row
+
+    def _base(self) -> dict[str, Any]:
+        """What of the row never changes, and null for the rest."""
         return {
             "id": self.id,
             "pod_name": self.name,
-            "status": self.status,
-            "ssh_connect_cmd": f"ssh root@{host.spec.public_ip} -p {self.port}" if up else None,
-            "ports_mapping": {str(inner): self.port + i for i, inner in enumerate(self.ports)} if up else None,
+            "status": None,
+            "ssh_connect_cmd": None,
+            "ports_mapping": None,
             "created_at": iso(self.created_at),
-            "updated_at": iso(self.updated_at),
+            "updated_at": None,
             "price": usd(self.price),
             "gpu_count": str(self.gpu_count),
-            "executor": host.base,
+            "executor": self.host.base,
             "template": self.template,
-            "removal_scheduled_at": maybe_iso(self.removal_at),
+            "removal_scheduled_at": None,
             "cluster_id": self.cluster_id,
             "cluster_node_index": self.rank,
             "cluster_overlay_ip": None if self.rank is None else f"10.42.0.{self.rank + 1}",
@@ -151,6 +188,6 @@ class Pod(Record):
             "api_key_id": self.key_id,
             "api_key_name": self.key_name,
             "estimated_ready_seconds": None,
-            "eta_basis": "class_median" if self.status in STARTING else None,
+            "eta_basis": None,
             "phase": None,
         }

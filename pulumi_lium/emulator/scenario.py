@@ -49,7 +49,8 @@ class Boot(Part):
 class MarketSettings(Part):
     """Switches of the service.
 
-    `cancel_in_flight_creates`: a delete also reaches a pod that still starts (contract 7.5.5); off, it answers 409 (7.5.6).
+    `cancel_in_flight_creates`: a delete also reaches a pod that still starts (contract 7.5.5); off, it answers 409
+    (7.5.6).
     `idempotency`: the service advertises and honours Idempotency-Key. `delete_seconds`: how long a pod stays DELETING.
     `cluster_feature`: the feature flag of cluster orders (7.2.9). `rate_limit`: 60 pod listings a minute (1.5).
     """
@@ -129,7 +130,8 @@ class MeasuredPairs(Part):
 
 
 class Fabric(Part):
-    """One fabric of a provider: InfiniBand is known by its subnet manager, RoCE by its IPv4 segment (contract 7.1.5)."""
+    """One fabric of a provider: InfiniBand is known by its subnet manager, RoCE by its IPv4 segment (contract
+    7.1.5)."""
 
     name: Text
     type: Literal["infiniband", "roce"]
@@ -161,8 +163,8 @@ class Fabric(Part):
 class Host(Part):
     """A machine. `free: false` or `free_gpus` less than `gpu_count` means that others rent it, whole or in part.
 
-    `fabric_ip` is its address on a RoCE segment (default: the next free one, from .11 on); `min_gpu_count_for_rental` null
-    means that it rents whole only (contract 3.1).
+    `fabric_ip` is its address on a RoCE segment (default: the next free one, from .11 on); `min_gpu_count_for_rental`
+    null means that it rents whole only (contract 3.1).
     """
 
     id: Text
@@ -352,5 +354,5 @@ def _bad_events(scenario: Scenario) -> Iterator[str]:
     for i, raw in enumerate(scenario.events):
         try:
             check_names(parse_event(raw, scheduled=True), hosts, accounts, fabrics)
-        except EventError as error:
+        except EventError as error:  # noqa: PERF203
             yield f"events[{i}]{error.field and '.' + error.field}: {error.reason}"

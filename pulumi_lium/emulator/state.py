@@ -52,7 +52,8 @@ class Tables:
     ledger: dict[str, LedgerRow] = field(default_factory=dict)
 
 
-# Tables whose rows come from the scenario (their stored part is laid over it), and tables whose rows are made in the market.
+# Tables whose rows come from the scenario (their stored part is laid over it), and tables whose rows are made in the
+# market.
 FROM_SCENARIO = ("hosts", "fabrics", "accounts", "keys")
 MADE: dict[str, type[Record]] = {
     "workspaces": Workspace,
@@ -244,7 +245,8 @@ class State:
         return {"meta": self.meta(), "tables": {"scenario": {"scenario": raw}, **tables}}
 
     def take_changes(self) -> dict[str, Any] | None:
-        """What changed since the last call: `meta`, `put` (table, id, record), `drop` (table, ids). None when nothing did."""
+        """What changed since the last call: `meta`, `put` (table, id, record), `drop` (table, ids). None when nothing
+        did."""
         if not self._changed and not self._dropped and not self._clock_moved:
             return None
         put = {

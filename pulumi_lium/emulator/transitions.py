@@ -5,24 +5,27 @@ from __future__ import annotations
 import heapq
 
 from . import billing, events
-from .pods import Pod
+from .pods import BILLED, VACATED, Pod
 from .state import LEAVE, READY, REMOVE, State
 
 FAILED_ROW_SECONDS = 180.0
 REMOVAL_RETRY_SECONDS = 60.0
 
 
-def set_status(state: State, pod: Pod, status: str, kind: str, reason: str | None = None, detail: str | None = None) -> None:
+def set_status(
+    state: State, pod: Pod, status: str, kind: str, reason: str | None = None, detail: str | None = None
+) -> None:
     """Change a pod's status, its hold on the host and its billing with it."""
-    held, before = pod.holds, pod.status
+    before = pod.status
     pod.status = status
     pod.updated_at = state.now
     pod.note(state.now, kind, before, reason, detail)
-    if held and not pod.holds:
+    if status in VACATED and before not in VACATED:
         pod.host.release(pod)
-    if not pod.bills:
-        billing.stop(state, pod)
-    elif pod.id not in state.billing:
+    if status not in BILLED:
+        if before in BILLED:
+            billing.stop(state, pod)
+    elif before not in BILLED:
         billing.start(state, pod)
     state.touch_pod(pod)
 
@@ -43,6 +46,8 @@ def leave(state: State, pod: Pod) -> None:
         if not members:
             del state.members[pod.cluster_id]
     state.touch_pod(pod)
+    pod.row_base = None
+    pod.row_base = None
 
 
 def fail(state: State, pod: Pod, reason: str) -> None:
@@ -126,25 +131,30 @@ def next_on_agenda(state: State) -> float | None:
 def advance(state: State, at: float) -> None:
     """Let everything happen that is due by `at`, in order of time; see `Market.advance_to`."""
     end = max(at, state.now)
+    agenda, scheduled = state.agenda, state.events
     while True:
-        debit = billing.next_debit(state)
-        pod = next_on_agenda(state)
-        event = state.events[state.events_done][0] if state.events_done < len(state.events) else None
-        due = min((moment for moment in (debit, pod, event) if moment is not None), default=None)
+        # What lies beyond the end is not looked at closely: most calls find nothing due.
+        due = next_on_agenda(state) if agenda and agenda[0][0] <= end else None
+        act = _next_pod
+        if state.events_done < len(scheduled) and (due is None or scheduled[state.events_done][0] < due):
+            due, act = scheduled[state.events_done][0], _next_event
+        debit = billing.next_debit(state) if state.billing else None
+        if debit is not None and (due is None or debit <= due):
+            due, act = debit, billing.debit_all
         if due is None or due > end:
             break
         state.now = max(due, state.now)
-        if due == debit:
-            billing.debit_all(state)
-        elif due == pod:
-            _, _, kind, name = heapq.heappop(state.agenda)
-            happen(state, state.tables.pods[name], kind)
-        else:
-            _scheduled_event(state)
+        act(state)
     state.now = end
 
 
-def _scheduled_event(state: State) -> None:
+def _next_pod(state: State) -> None:
+    """The agenda's first entry is due."""
+    _, _, kind, name = heapq.heappop(state.agenda)
+    happen(state, state.tables.pods[name], kind)
+
+
+def _next_event(state: State) -> None:
     """The scenario's next event is due. One that cannot happen is noted, and the market goes on."""
     _, _, raw = state.events[state.events_done]
     state.events_done += 1

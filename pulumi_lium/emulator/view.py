@@ -13,7 +13,8 @@ from .wire import iso, maybe_iso, usd
 
 
 def view(state: State) -> dict[str, Any]:
-    """Hosts with occupancy, fabrics with measurements, pods (gone ones too), clusters, accounts, ledger, events, time."""
+    """Hosts with occupancy, fabrics with measurements, pods (gone ones too), clusters, accounts, ledger, events,
+    time."""
     tables = state.tables
     return {
         "now": iso(state.now),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from functools import lru_cache
 
 MICRO = 1_000_000
 
 
+@lru_cache(maxsize=4096)
 def iso(at: float) -> str:
-    """ISO 8601 in UTC for epoch seconds."""
+    """ISO 8601 in UTC for epoch seconds. Cached: what happens at one moment is written many times."""
     return datetime.fromtimestamp(at, timezone.utc).isoformat().replace("+00:00", "Z")
 
 
