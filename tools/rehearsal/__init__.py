@@ -1,0 +1,1 @@
+"""The rehearsal: pair verification of hundreds of emulated hosts on one machine."""
