@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -14,7 +14,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ValidationError
 
 from ._envelope import api_error, read_envelope
-from ._redirect import MOST_HOPS, STATUSES, next_method, next_url
+from ._redirect import MOST_HOPS, STATUSES, keeps_method, next_url
 from ._retry_after import retry_after_seconds
 from ._scrub import Scrubber
 from .clock import Clock
@@ -73,6 +73,7 @@ class Answer:
         return self._parse(model, self.object(), "the answer")
 
     def object(self) -> dict[str, Any]:
+        """The answer as it is, where it is an object."""
         if not isinstance(self.document, dict):
             raise self.undecodable(f"an object was expected, {_kind(self.document)} came")
         return self.document
@@ -111,8 +112,8 @@ class HttpCore:
     pod events                          never
     ==================================  =====================================================================
 
-    A write whose redirect was turned into a GET is not sent again. Redirects go at most 5 hops, within the same scheme,
-    host and port. Both timeouts are always set: 10 s to connect, 30 s to read.
+    Redirects go at most 5 hops, within the same scheme, host and port, and never turn a write into a read. Both
+    timeouts are always set: 10 s to connect, 30 s to read.
     """
 
     def __init__(self, settings: Settings, transport: Transport, clock: Clock, rng: random.Random) -> None:
@@ -145,18 +146,19 @@ class HttpCore:
         """One logical call. `path` begins with a slash and has its ids encoded by `segment`. Raises `LiumError`."""
         attempt = 1
         while True:
-            exchange = _Exchange(method, path)
             try:
-                return self._send(exchange, body, headers or {}, may_be_empty)
+                return self._send(method, path, body, headers or {}, may_be_empty)
             except LiumError as error:
-                error.method, error.path = error.method or method, error.path or path
-                if exchange.became_read and exchange.is_write:
-                    error.outcome_unknown = True
-                if attempt == _ATTEMPTS or not _may_repeat(error, retry, exchange):
+                error.method, error.path = method, path
+                if attempt == _ATTEMPTS or not _may_repeat(error, retry):
                     raise
                 delay = self._delay(attempt, error)
             self._clock.sleep(delay)
             attempt += 1
+
+    def reason(self, answer: Answer) -> str:
+        """Why the service says no inside a 2xx answer, as one clean line; empty where it does not say."""
+        return read_envelope(answer.document, b"", answer.headers, self._scrub).message
 
     def refusal(self, kind: type[Refused], answer: Answer) -> Refused:
         """The error for a 2xx answer that says `success: false`."""
@@ -174,33 +176,32 @@ class HttpCore:
         wish = error.retry_after if isinstance(error, ApiError) else None
         return max(delay, wish or 0.0)
 
-    def _send(self, exchange: _Exchange, body: Any, headers: Mapping[str, str], may_be_empty: bool) -> Answer:
+    def _send(self, method: str, path: str, body: Any, headers: Mapping[str, str], may_be_empty: bool) -> Answer:
+        """One attempt, redirects included."""
         payload = None if body is None else json.dumps(body).encode()
-        url, method = self._settings.base_url + exchange.path, exchange.method
+        url = self._settings.base_url + path
         for _ in range(MOST_HOPS + 1):
-            raw = self._exchange(exchange, method, url, payload, headers)
+            raw = self._exchange(method, url, payload, headers)
             if raw.status not in STATUSES:
-                return self._answer(exchange, raw, may_be_empty)
-            rewritten = next_method(raw.status, method)
-            # 307 and 308 say that nothing was done here; the others may follow a write that was.
-            maybe_done = exchange.is_write and raw.status not in (307, 308)
+                return self._answer(method, path, raw, may_be_empty)
             try:
                 url = next_url(url, raw.headers.get("location"), self._scrub)
+                if not keeps_method(raw.status, method):
+                    raise RedirectRefused("The service answers a write with a redirect to read something else")
             except RedirectRefused as refusal:
-                refusal.status, refusal.outcome_unknown = raw.status, maybe_done
+                refusal.status, refusal.outcome_unknown = raw.status, _may_be_done(method, raw.status)
                 raise
-            if rewritten != method:
-                method, payload, exchange.became_read = rewritten, None, True
         raise RedirectRefused(
-            f"The service redirects more than {MOST_HOPS} times", status=raw.status, outcome_unknown=maybe_done
+            f"The service redirects more than {MOST_HOPS} times",
+            status=raw.status,
+            outcome_unknown=_may_be_done(method, raw.status),
         )
 
-    def _exchange(
-        self, exchange: _Exchange, method: str, url: str, payload: bytes | None, extra: Mapping[str, str]
-    ) -> RawAnswer:
+    def _exchange(self, method: str, url: str, payload: bytes | None, extra: Mapping[str, str]) -> RawAnswer:
+        """One request and its answer."""
         headers = {
             "X-API-KEY": self._settings.api_key.get_secret_value(),
-            "X-Source": "sdk",
+            "X-Source": "sdk",  # the service knows `sdk` and `cli` (contract 1.2); our own name is in the next two
             "X-Pulumi-Lium-Version": _version(),
             "User-Agent": f"pulumi-lium/{_version()}",
             "Accept": "application/json",
@@ -211,67 +212,59 @@ class HttpCore:
         try:
             return self._transport.send(method, url, headers=headers, body=payload, timeout=TIMEOUT)
         except TransportError as error:
-            error.outcome_unknown = error.sent and exchange.is_write
+            error.outcome_unknown = error.sent and method != "GET"
             raise
         except OSError as error:
             sent = not isinstance(error, ConnectionRefusedError)
+            why = error.strerror or type(error).__name__
             failure = TransportError(
-                f"The connection failed: {error.strerror or type(error).__name__}",
-                sent=sent,
-                outcome_unknown=sent and exchange.is_write,
+                f"The connection failed: {why}", sent=sent, outcome_unknown=sent and method != "GET"
             )
         raise failure
 
-    def _answer(self, exchange: _Exchange, raw: RawAnswer, may_be_empty: bool) -> Answer:
-        headers = {name: self._scrub.text(value) for name, value in raw.headers.items()}
-        decoded, problem = self._decode(raw.body)
-        if raw.status >= 400:
+    def _answer(self, method: str, path: str, raw: RawAnswer, may_be_empty: bool) -> Answer:
+        headers = {name: self._scrub.sentence(value) for name, value in raw.headers.items()}
+        is_error, is_write = raw.status >= 400, method != "GET"
+        decoded, problem = _decode(raw.body, self._scrub.document if is_error else self._scrub.answer)
+        if is_error:
             raise api_error(
                 raw.status,
                 read_envelope(decoded, raw.body, headers, self._scrub),
-                is_write=exchange.is_write,
+                is_write=is_write,
                 retry_after=retry_after_seconds(headers.get("retry-after"), self._clock.now()),
-                method=exchange.method,
-                path=exchange.path,
+                method=method,
+                path=path,
             )
-        answer = Answer(decoded, headers, raw.status, exchange.method, exchange.path, exchange.is_write)
+        answer = Answer(decoded, headers, raw.status, method, path, is_write)
         if not 200 <= raw.status < 300:
             raise answer.undecodable("its status is neither a success nor an error")
         if problem and not (may_be_empty and raw.status == 204):
             raise answer.undecodable(problem)
         return answer
 
-    def _decode(self, body: bytes) -> tuple[Any, str | None]:
-        """The scrubbed JSON of a body, or null and what is wrong with it."""
-        if not body.strip():
-            return None, "it is empty"
-        try:
-            # NaN and infinity are no JSON, but Python services send them: a number that is none is not known.
-            return self._scrub.document(json.loads(body, parse_constant=lambda _: None)), None
-        except RecursionError:
-            return None, "it is nested too deeply"
-        except ValueError:
-            page = body.lstrip()[:1] == b"<"
-            return None, "it is a web page, not JSON" if page else "it is not JSON"
+
+def _decode(body: bytes, clean: Callable[[Any], Any]) -> tuple[Any, str | None]:
+    """The cleaned JSON of a body, or null and what is wrong with it."""
+    if not body.strip():
+        return None, "it is empty"
+    try:
+        # NaN and infinity are no JSON, but Python services send them: a number that is none is not known.
+        return clean(json.loads(body, parse_constant=lambda _: None)), None
+    except RecursionError:
+        return None, "it is nested too deeply"
+    except ValueError:
+        return None, "it is a web page, not JSON" if body.lstrip()[:1] == b"<" else "it is not JSON"
 
 
-@dataclass
-class _Exchange:
-    """One attempt at a call, and what a redirect has made of it."""
-
-    method: str
-    path: str
-    became_read: bool = False
-
-    @property
-    def is_write(self) -> bool:
-        return self.method != "GET"
-
-
-def _may_repeat(error: LiumError, retry: Retry, exchange: _Exchange) -> bool:
+def _may_repeat(error: LiumError, retry: Retry) -> bool:
     if retry is Retry.WRITE:
-        return isinstance(error, RateLimited) and not exchange.became_read
+        return isinstance(error, RateLimited)
     return retry is not Retry.NEVER and isinstance(error, (RateLimited, ServerError, TransportError))
+
+
+def _may_be_done(method: str, status: int) -> bool:
+    """307 and 308 say that nothing was done here; the other redirects may follow a write that was."""
+    return method != "GET" and status not in (307, 308)
 
 
 def segment(value: str, name: str) -> str:

@@ -102,7 +102,7 @@ class ClustersClient:
         answer = self._http.call("DELETE", f"/clusters/{segment(cluster_id, 'cluster_id')}", retry=Retry.WRITE)
         rows = answer.object().get("pods")
         if not rows:
-            raise answer.undecodable("it has no row per member")
+            raise answer.undecodable(f"it has no row per member. {self._http.reason(answer)}".rstrip(" ."))
         return ClusterRemoval(rows=replace(answer, document=rows).rows(MemberRemoval))
 
 
@@ -114,7 +114,8 @@ def _check(order: ClusterOrder, idempotency_key: str) -> None:
         "executor_uuids names fewer than two machines": len(order.executor_uuids) < 2,
         "executor_uuids names a machine twice": len(set(order.executor_uuids)) < len(order.executor_uuids),
         "executor_uuids has an empty id": not all(order.executor_uuids),
-        "user_public_key has no key": not any(key.strip() for key in order.user_public_key),
+        "user_public_key has no key": not order.user_public_key,
+        "user_public_key has an empty line": not all(key.strip() for key in order.user_public_key),
         "idempotency_key is not a plain word": not re.fullmatch(r"[!-~]{1,255}", idempotency_key),
     }
     if faults := [fault for fault, present in wrong.items() if present]:

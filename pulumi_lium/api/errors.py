@@ -79,7 +79,7 @@ class TransportError(LiumError):
     `sent` is false only where the request certainly never left (no connection was made).
     """
 
-    advice = "Check the network and LIUM_BASE_URL, then try again."
+    advice = "Check the network and LIUM_BASE_URL."
 
     def __init__(self, message: str, *, sent: bool = True, **facts: Any) -> None:
         super().__init__(message, **facts)
@@ -91,7 +91,7 @@ class UndecodableAnswer(LiumError):
 
     advice = (
         "The service, or something on the way to it, gave an answer of another kind:"
-        " check LIUM_BASE_URL (it ends in /api), then try again."
+        " check LIUM_BASE_URL (it ends in /api)."
     )
 
 
@@ -190,7 +190,7 @@ class NotFound(ApiError):
 class Conflict(ApiError):
     """409: not in this state. `pending_pods` are the members still being created (contract 4.10)."""
 
-    advice = "Wait a little and try again."
+    advice = "Something else is under way with it: wait a little."
 
     def __init__(self, message: str, *, pending_pods: tuple[str, ...] = (), **facts: Any) -> None:
         super().__init__(message, **facts)
@@ -200,7 +200,7 @@ class Conflict(ApiError):
 class RateLimited(ApiError):
     """429, on every attempt."""
 
-    advice = "Wait a minute and try again; other programs with this account share the limit."
+    advice = "Wait a minute; other programs with this account share the limit."
 
 
 class Invalid(ApiError):
@@ -216,4 +216,4 @@ class Invalid(ApiError):
 class ServerError(ApiError):
     """5xx: the service, or a gateway before it, failed."""
 
-    advice = "Try again later; if it stays, report it with the request id."
+    advice = "If it stays so, report it with the request id."

@@ -52,6 +52,7 @@ class Offer(Model):
 
     @property
     def free_count(self) -> int:
+        """Machines that can be ordered now."""
         return len(self.nodes)
 
     @property
@@ -66,6 +67,7 @@ class Offer(Model):
 
     @property
     def gpus_per_node(self) -> int:
+        """GPUs of each machine; all machines of an offer are alike (contract 7.1)."""
         return self.nodes[0].gpu_count if self.nodes else 0
 
 

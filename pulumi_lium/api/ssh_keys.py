@@ -22,6 +22,7 @@ class SshKeysClient:
         self._http = http
 
     def list(self) -> list[SshKey]:
+        """Every key of the account."""
         return self._http.get("/ssh-keys").rows(SshKey)
 
     def create(self, name: str, public_key: str) -> SshKey:

@@ -158,7 +158,9 @@ def _failure(error: Exception, host: str, timeout: tuple[float, float]) -> Trans
         return TransportError(f"{host} cannot be reached: {why}", sent=False)
     if certificate := next((cause for cause in causes if hasattr(cause, "verify_message")), None):
         return TransportError(f"The certificate of {host} is not accepted: {certificate.verify_message}", sent=False)
-    unsendable = isinstance(error, ValueError) and not isinstance(error, requests.exceptions.ContentDecodingError)
-    if isinstance(error, requests.RequestException) and unsendable:
-        return TransportError(f"The request to {host} cannot be made: {why}", sent=False)
+    # `requests` reports with these what it will not send: a URL, a proxy or a certificate bundle that cannot be used.
+    unsendable = isinstance(error, requests.RequestException) and isinstance(error, ValueError)
+    if unsendable or type(error) is OSError:
+        shown = why if isinstance(error, requests.exceptions.InvalidHeader) else error  # its text holds the header
+        return TransportError(f"The request to {host} cannot be made: {shown}", sent=False)
     return TransportError(f"The connection to {host} broke before the answer was complete: {why}")

@@ -31,4 +31,5 @@ class UsersClient:
         self._http = http
 
     def me(self) -> User:
+        """The account and workspace that the key acts for; the cheapest check of a key."""
         return self._http.get("/users/me").row(User)

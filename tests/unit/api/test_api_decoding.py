@@ -6,7 +6,7 @@ import json
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pulumi_lium.api import LiumApi, LiumError, RawAnswer, Settings, UndecodableAnswer
@@ -162,7 +162,7 @@ header_sets = st.dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(CALLS)), st.sampled_from([200, 200, 200]) | st.integers(200, 599), header_sets, bodies)
 def test_nothing_but_lium_error(name, status, headers, body) -> None:
     api = LiumApi(

@@ -269,6 +269,22 @@ def test_a_key_that_the_service_repeats_is_in_no_result(serve, connect) -> None:
     assert KEY not in repr(pod)
 
 
+def test_a_short_key_is_kept_out_of_errors_and_changes_no_id(serve, connect) -> None:
+    service = serve(ok([{"id": "train-1", "pod_name": "train"}]))
+    assert connect(service, key="train").pods.list()[0].name == "train"
+    with pytest.raises(LiumError) as caught:
+        connect(
+            serve(ok({"message": "train is no key", "error": {"data": {"key": "train"}}}, 401)), key="train"
+        ).pods.list()
+    assert "train" not in everything(caught.value)
+
+
+def test_a_refused_removal_without_rows_keeps_the_reason(serve, connect) -> None:
+    error = raised(serve, connect, ok({"success": False, "message": "The cluster is locked."}))
+    assert isinstance(error, UndecodableAnswer)
+    assert "it has no row per member. The cluster is locked [" in str(error)
+
+
 def everything(error: BaseException | None) -> str:
     """All that an error, and what stands behind it, can say."""
     shown = ""

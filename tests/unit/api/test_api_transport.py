@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import socket
+import ssl
 import threading
+from datetime import datetime, timedelta, timezone
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from pulumi_lium.api import LiumError, RequestsTransport, TransportError
 from tests.support.loopback import Drop, Reply, Stall, ok
@@ -24,7 +31,7 @@ def transport():
 
 
 def send(transport, url, timeout=(5.0, 5.0), **changes):
-    return transport.send("GET", url, headers={"X-API-KEY": KEY, **changes}, body=None, timeout=timeout)
+    return transport.send("GET", url, headers={"X-API-KEY": KEY} | changes, body=None, timeout=timeout)
 
 
 def fails(transport, url, timeout=(5.0, 5.0)) -> TransportError:
@@ -114,15 +121,53 @@ def test_nobody_listens(transport) -> None:
     assert error.sent is False
 
 
-def test_a_name_that_does_not_exist(transport) -> None:
+def test_a_name_that_does_not_exist(transport, monkeypatch) -> None:
+    def no_such_name(*_: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", no_such_name)
     error = fails(transport, "http://no-such-host.invalid/api")
-    assert "no-such-host.invalid cannot be reached" in str(error)
+    assert "no-such-host.invalid cannot be reached: Name or service not known" in str(error)
     assert error.sent is False
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:port/", "http://xn--\u0131.\u2024/", "nothing://127.0.0.1/"])
 def test_an_impossible_url(url, transport) -> None:
     assert fails(transport, url).sent is False
+
+
+def test_a_certificate_that_nobody_signed(transport, tmp_path: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(self_signed(tmp_path))
+    heard: list[bytes] = []
+
+    def serve_tls(listener: socket.socket) -> None:
+        caller, _ = listener.accept()
+        with caller, contextlib.suppress(ssl.SSLError), context.wrap_socket(caller, server_side=True) as channel:
+            heard.append(channel.recv(65536))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve_tls, args=(listener,))
+        thread.start()
+        error = fails(transport, f"https://127.0.0.1:{listener.getsockname()[1]}/api")
+        thread.join()
+    assert "The certificate of 127.0.0.1 is not accepted: self-signed certificate" in str(error)
+    assert error.sent is False
+    assert KEY.encode() not in b"".join(heard)
+
+
+def test_a_certificate_bundle_that_is_not_there(transport, monkeypatch) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/bundle.pem")
+    error = fails(transport, f"https://127.0.0.1:{unused_port()}/")
+    assert "/no/such/bundle.pem" in str(error)
+    assert error.sent is False
+
+
+def test_a_header_that_cannot_be_sent_is_not_repeated(transport) -> None:
+    with pytest.raises(TransportError) as caught:
+        send(transport, "http://127.0.0.1:1/", **{"X-API-KEY": f"{KEY}\n"})
+    assert KEY not in f"{caught.value} {caught.value!r}"
+    assert caught.value.sent is False
 
 
 @pytest.mark.parametrize(
@@ -228,6 +273,30 @@ def test_a_lost_answer_names_call_and_advice(serve, connect) -> None:
     assert "DELETE /clusters/c-1" in text
     assert "LIUM_BASE_URL" in text
     assert "may have been carried out" in text
+
+
+def self_signed(folder: Path) -> Path:
+    """A file with a fresh key and a certificate for 127.0.0.1 that no authority signed."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(timezone.utc)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    file = folder / "certificate.pem"
+    file.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
+    return file
 
 
 def unused_port() -> int:
