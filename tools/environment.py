@@ -6,6 +6,7 @@ interpreter are those of the last time. `python3 -m tools.environment lock` rene
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -36,8 +37,19 @@ def install() -> None:
         found = ".".join(map(str, sys.version_info[:3]))
         raise SetupError(f"Python {found} is too old, 3.10 or newer is needed: `make PYTHON=python3.12 …` names one")
     wanted = digest([LOCK.read_bytes(), (ROOT / "pyproject.toml").read_bytes(), sys.version.encode()])
-    if STAMP.exists() and STAMP.read_text() == wanted and PYTHON.exists():
+    if _is_up_to_date(wanted):
         return
+    with LOCK.open() as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)  # two runs of make at once
+        if not _is_up_to_date(wanted):
+            _renew(wanted)
+
+
+def _is_up_to_date(wanted: str) -> bool:
+    return STAMP.exists() and STAMP.read_text() == wanted and PYTHON.exists()
+
+
+def _renew(wanted: str) -> None:
     began = time.monotonic()
     STAMP.unlink(missing_ok=True)  # killed half-way, it is not taken for whole
     if not _usable():

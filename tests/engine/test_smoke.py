@@ -117,6 +117,25 @@ def test_modules_of_the_program_are_imported_in_both_halves_of_an_update(make_st
     assert stack.outputs() == {"from_part": 1}
 
 
+@pytest.mark.parametrize("entry", ["sub/", "sub/program.py"])
+def test_a_program_that_main_names(make_stack: MakeStack, entry: str) -> None:
+    files = {
+        "Pulumi.yaml": f"name: engine-test\nruntime: python\nmain: {entry}\n",
+        "sub/part.py": "VALUE = 1\n",
+        "sub/__main__.py": "import pulumi, part\npulumi.export('by', 'folder')\n",
+        "sub/program.py": "import pulumi, part\npulumi.export('by', 'file')\n",
+    }
+    outputs = make_stack("raise SystemExit('the wrong program')\n", files=files).up().outputs
+    assert outputs == {"by": "folder" if entry == "sub/" else "file"}
+
+
+def test_install_makes_the_virtual_environment(make_stack: MakeStack) -> None:
+    options = "name: engine-test\nruntime: {name: python, options: {virtualenv: venv}}\n"
+    stack = make_stack("", files={"Pulumi.yaml": options, "requirements.txt": "# nothing\n"})
+    stack.run("install")
+    assert (stack.project / "venv" / "bin" / "python").exists()
+
+
 def test_an_interrupt_lets_the_running_create_finish(make_stack: MakeStack, tmp_path: Path) -> None:
     path, gate = tmp_path / "file", tmp_path / "gate"
     stack = make_stack(declare(path, gate=gate))

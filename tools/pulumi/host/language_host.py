@@ -74,13 +74,16 @@ try:
 except ImportError as _error:
     sys.exit(
         f"pulumi-language-python: {sys.executable} cannot import the Pulumi SDK ({_error}).\n"
-        "Activate the environment that has the program's packages, or name it in Pulumi.yaml "
+        "Install the program's packages there, activate the environment that has them, or name that in Pulumi.yaml "
         "(runtime: {name: python, options: {virtualenv: PATH}})."
     )
 
 
 class Host(LanguageServer):
-    """The service. Programs run on the main thread, where Python expects a program to be."""
+    """The service. A program runs on the main thread, where Python expects it to be.
+
+    The engine starts a host for each run, so that nothing of the preview is left in the update.
+    """
 
     def __init__(self) -> None:
         super().__init__(self._run_program)
@@ -119,7 +122,6 @@ class Host(LanguageServer):
         folder = Path(request.info.program_directory or request.pwd)
         entry = Path(request.info.entry_point or request.program or ".")
         self._program = folder / entry
-        modules, path = set(sys.modules), list(sys.path)
         wanted = dict(request.info.options).get("virtualenv")
         try:
             if wanted and not same_environment(Path(request.info.root_directory) / str(wanted)):
@@ -132,11 +134,6 @@ class Host(LanguageServer):
         except RunError as error:
             log.error(str(error))
             result = language_pb2.RunResponse(error=str(error))
-        finally:
-            # A second run in this process (preview, then update) must import the program's modules anew.
-            sys.path[:] = path
-            for name in set(sys.modules) - modules:
-                del sys.modules[name]
         if result.error:  # said through the log above; the engine would say it a second time
             return language_pb2.RunResponse(bail=True)
         return result
