@@ -1,0 +1,62 @@
+"""What every verb needs, handed in: the service, time, randomness, a voice, the intents."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from pulumi_lium.api import Clock, LiumApi
+
+from .intents import IntentLog
+
+
+class Claims:
+    """Which machines the clusters of this process are about to take.
+
+    Two clusters of one program see the same offers: what one has chosen is left out for the others, in previews too.
+    The claims are hints; only the order itself reserves.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.RLock()
+        self._ordering = threading.Lock()
+        self._machines: dict[str, frozenset[str]] = {}
+
+    @contextmanager
+    def choosing(self) -> Iterator[None]:
+        """Keeps others from choosing between a look at the claims and one's own."""
+        with self._guard:
+            yield
+
+    @contextmanager
+    def ordering(self) -> Iterator[None]:
+        """One order at a time: from the look at the offers until the service has answered."""
+        with self._ordering:
+            yield
+
+    def of_others(self, owner: str) -> frozenset[str]:
+        with self._guard:
+            return frozenset().union(*(taken for holder, taken in self._machines.items() if holder != owner))
+
+    def claim(self, owner: str, machines: frozenset[str]) -> None:
+        with self._guard:
+            self._machines[owner] = machines
+
+    def release(self, owner: str) -> None:
+        with self._guard:
+            self._machines.pop(owner, None)
+
+
+@dataclass(frozen=True)
+class Context:
+    """The surroundings of a verb. `report` takes one line for the person who is watching."""
+
+    api: LiumApi
+    clock: Clock
+    rng: random.Random
+    report: Callable[[str], None]
+    intents: IntentLog
+    claims: Claims = field(default_factory=Claims)

@@ -1,0 +1,203 @@
+"""Create: one order, whose outcome is known before anything else happens (contract 5.2 to 5.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pulumi_lium.api import (
+    CLUSTER_IMAGE,
+    ClusterOrder,
+    Conflict,
+    Invalid,
+    NotFound,
+    Offer,
+    OrderAnswer,
+    OrderRefused,
+    Pod,
+)
+from pulumi_lium.api.errors import LiumError
+
+from . import ttl
+from .adopt import adopt
+from .context import Context
+from .errors import InvalidInputs, NothingMatches, OperationFailed
+from .inputs import ClusterArgs, cluster_args
+from .intents import Intent
+from .selection import Pick, select
+from .settle import Placed, send, settle
+from .state import new_state
+from .values import idempotency_key, pod_name, usd
+
+_PICKS = 3
+"""The first choice, and two more when a machine was taken meanwhile."""
+
+
+@dataclass(frozen=True)
+class Created:
+    """What a create answers: the cluster's id and its whole state."""
+
+    cluster_id: str
+    state: dict[str, Any]
+
+
+def order(ctx: Context, inputs: Mapping[str, Any]) -> Created:
+    """Orders the cluster (or adopts one) and returns as soon as its members are listed.
+
+    What raises has rented nothing, but for `OrderUnsettled`, which says what may be billing. Once the service has named
+    the cluster nothing raises any more: the engine has to get it into its state, whatever else went wrong.
+    """
+    args = cluster_args(inputs)
+    if args.adopt is not None:
+        cluster_id, state = adopt(ctx, args.adopt, args, inputs)
+        return Created(cluster_id, state)
+    args = replace(
+        args,
+        name=args.name or pod_name("cluster", args.owner, ctx.rng),
+        idempotency_key=args.idempotency_key or idempotency_key(ctx.rng),
+    )
+    template_id = args.template_id or newest_template(ctx)
+    intent, pick, outcome = _send(ctx, args, template_id)
+    placed = settle(ctx, intent, outcome)
+    ctx.report(f"{args.name}: ordered {pick.describe()}; cluster {placed.cluster_id}.")
+    members, unscheduled = _limit(ctx, args, intent, placed)
+    state = new_state(
+        inputs,
+        placed.cluster_id,
+        members,
+        intent.opened_at,
+        name=args.name,
+        fabric_id=pick.offer.fabric_id,
+        fabric_type=pick.offer.fabric_type,
+        gpu_type=pick.offer.gpu_type,
+        gpus_per_node=pick.offer.gpus_per_node,
+        price_per_hour=pick.price_per_hour,
+        template_id=template_id,
+        idempotency_key=intent.idempotency_key,
+        pod_ids=list(placed.pod_ids),
+        unscheduled=unscheduled,
+    )
+    return Created(placed.cluster_id, state)
+
+
+def newest_template(ctx: Context) -> str:
+    """The template of the newest cluster image (contract 3.4)."""
+    found = [template for template in ctx.api.templates.list() if template.is_cluster_image and template.id]
+    if not found:
+        raise OperationFailed(
+            f"No template with the image {CLUSTER_IMAGE} is visible to this key, so nothing was ordered. Set template_id",
+            code="no_template",
+        )
+    return max(found, key=lambda template: (template.tag_order, template.id)).id
+
+
+def _send(ctx: Context, args: ClusterArgs, template_id: str) -> tuple[Intent, Pick, OrderAnswer | LiumError]:
+    """Chooses machines and orders them, under the process's lock until the service has answered."""
+    with ctx.claims.ordering():
+        snapshot = _snapshot(ctx, args)
+        pick = _choose(ctx.api.offers.list(), args, ctx)
+        key = args.idempotency_key or ""
+        for picks_left in reversed(range(_PICKS)):
+            intent = _intent(ctx, args, template_id, snapshot, pick, key)
+            try:
+                outcome = send(ctx, intent)
+            except (OrderRefused, Conflict, Invalid, NotFound) as refusal:
+                if not picks_left or args.selectors.machines is not None:
+                    raise
+                pick, key = _another(ctx, args, pick, refusal), idempotency_key(ctx.rng)
+                ctx.report(f"{args.name}: refused, as a machine was taken ({refusal.message}); now {pick.describe()}.")
+            else:
+                ctx.claims.release(args.owner)
+                return intent, pick, outcome
+    raise AssertionError("the last pick returns or raises")
+
+
+def _snapshot(ctx: Context, args: ClusterArgs) -> tuple[str, ...]:
+    """The clusters that exist before the order (contract 5.2 step 5). Fails rather than order without it."""
+    try:
+        pods = ctx.api.pods.list()
+    except LiumError as error:
+        error.hint = (
+            f"Nothing was ordered: an order needs a look at what is running first. {error.hint or error.advice}"
+        )
+        raise
+    namesakes = [pod for pod in pods if pod.name == args.name and (pod.is_billable or not pod.is_terminal)]
+    if namesakes:
+        clusters = ", ".join(sorted({pod.cluster_id or f"pod {pod.id}" for pod in namesakes}))
+        raise InvalidInputs(
+            [
+                (
+                    "name",
+                    f"{args.name!r} is in use already ({clusters}), and by its name alone a lost order is found again."
+                    " Nothing was ordered. Choose another name, or take that cluster over with adopt",
+                )
+            ]
+        )
+    return tuple(sorted({pod.cluster_id for pod in pods if pod.cluster_id}))
+
+
+def _choose(offers: Sequence[Offer], args: ClusterArgs, ctx: Context) -> Pick:
+    """A pick that leaves other clusters of this program their machines, if there is one."""
+    try:
+        return select(offers, args.selectors, taken=ctx.claims.of_others(args.owner))
+    except NothingMatches:
+        return select(offers, args.selectors)
+
+
+def _another(ctx: Context, args: ClusterArgs, refused: Pick, refusal: LiumError) -> Pick:
+    """New machines after a definite refusal, if a machine of the old pick is gone; else the refusal stands.
+
+    What is gone is read from the offers, and from the refusal where it names a machine: its wording is not pinned.
+    """
+    offers = ctx.api.offers.list()
+    free = {node.id for offer in offers for node in offer.nodes}
+    taken = {machine for machine in refused.machine_ids if machine not in free or machine in refusal.message}
+    if not taken:
+        raise refusal
+    try:
+        return select(offers, args.selectors, taken=taken | ctx.claims.of_others(args.owner))
+    except NothingMatches as error:
+        raise NothingMatches(
+            f"The order was refused ({refusal.message}), since a machine was taken. {error}"
+        ) from refusal
+
+
+def _intent(
+    ctx: Context, args: ClusterArgs, template_id: str, snapshot: tuple[str, ...], pick: Pick, key: str
+) -> Intent:
+    body = ClusterOrder(
+        pod_name=args.name or "",
+        template_id=template_id,
+        executor_uuids=list(pick.machine_ids),
+        user_public_key=list(args.ssh_public_keys),
+        initial_port_count=args.ports_per_node,
+        enable_volume_encryption=args.volume_encryption,
+        enable_backups=args.backups,
+    )
+    return Intent(
+        owner=args.owner,
+        pod_name=body.pod_name,
+        idempotency_key=key,
+        base_url=ctx.api.settings.base_url,
+        account=args.account,
+        nodes=args.selectors.nodes,
+        price_per_hour=pick.price_per_hour,
+        opened_at=ctx.clock.now(),
+        body=body.model_dump(),
+        snapshot=snapshot,
+        ttl_seconds=int(args.ttl.total_seconds()) if args.ttl else None,
+    )
+
+
+def _limit(ctx: Context, args: ClusterArgs, intent: Intent, placed: Placed) -> tuple[list[Pod], list[str]]:
+    """Gives every member its removal time; what has none is told here and stays in the state."""
+    if args.ttl is None:
+        return placed.members, []
+    members, failed = ttl.schedule(ctx, placed.members, intent.opened_at + args.ttl)
+    if failed:
+        ctx.report(
+            f"warning: {args.name}: no removal time could be set for {'; '.join(failed)}. The cluster bills"
+            f" {usd(intent.price_per_hour)} until it is removed; the next `pulumi up` sets the time again."
+        )
+    return members, failed

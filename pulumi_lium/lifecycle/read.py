@@ -1,0 +1,40 @@
+"""Read: the cluster as it is now. Gone only when the listing was read and has no member."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .adopt import facts_of, ordered_at_of
+from .context import Context
+from .listing import present_members
+from .state import inputs_of, new_state, observed
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The refreshed state and, where the state tells what was asked for, the refreshed inputs."""
+
+    state: dict[str, Any]
+    inputs: dict[str, Any] | None
+
+
+def read(ctx: Context, cluster_id: str, state: Mapping[str, Any]) -> Reading | None:
+    """None for a cluster that is truly gone. A listing that fails, or is no list, raises: nothing is known then.
+
+    With an empty `state` the id alone gives the whole state, as an import does.
+    """
+    ctx.intents.close_cluster(cluster_id)
+    members = present_members(ctx, cluster_id, state.get("ordered_at"))
+    if not members:
+        return None
+    if not state.get("cluster_id"):
+        found = new_state(
+            {"nodes": len(members)}, cluster_id, members, ordered_at_of(ctx, members), **facts_of(members)
+        )
+        return Reading(found, None)
+    refreshed = observed(state, members)
+    if refreshed["lost"]:
+        ctx.report(f"warning: {refreshed['name']}: cluster {cluster_id} is degraded: {'; '.join(refreshed['lost'])}.")
+    return Reading(refreshed, inputs_of(refreshed, members))

@@ -1,0 +1,101 @@
+"""Delete: ends when no member is listed, or says what stays and what it costs (contract 4.10, 7.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pulumi_lium.api import Conflict, Forbidden, NotFound, Pod, QuotaExceeded, Unauthorized
+from pulumi_lium.api.errors import LiumError
+
+from .context import Context
+from .errors import OperationFailed, OperationTimeout
+from .inputs import DEFAULT_DELETE_TIMEOUT
+from .listing import present_members
+from .members import still_billing
+from .state import setting, whole
+from .values import usd
+
+_FIRST_DELAY = 1.0
+_LONGEST_DELAY = 10.0
+_DEFINITE = (Unauthorized, Forbidden, QuotaExceeded)
+"""Refusals that waiting does not change."""
+
+
+def remove(ctx: Context, cluster_id: str, state: Mapping[str, Any], *, timeout: float | None = None) -> None:
+    """Deletes the cluster and returns when no member is listed.
+
+    Refused members and 409 (a member still being created) are tried again within `timeout` seconds (the state's
+    `delete_timeout` by default). A 404 means gone only when the listing agrees; a 5xx or a lost answer means nothing
+    until the listing is read. Raises naming each member that stays, with its price per hour.
+    """
+    ctx.intents.close_cluster(cluster_id)
+    limit = timeout or whole(setting(state, "delete_timeout")) or DEFAULT_DELETE_TIMEOUT
+    deadline = ctx.clock.monotonic() + limit
+    delay, accepted = _FIRST_DELAY, frozenset[str]()
+    problem: str | None = None
+    members: list[Pod] | None = None
+    while True:
+        if members is None or any(_to_be_asked(pod, accepted) for pod in members):
+            accepted, problem = _ask(ctx, cluster_id, state)
+        try:
+            members = present_members(ctx, cluster_id, None if accepted else state.get("ordered_at"))
+        except _DEFINITE as error:
+            raise _stays(cluster_id, state, None, str(error)) from error
+        except LiumError as error:
+            members, problem = None, f"the listing cannot be read ({error})"
+        if members == []:
+            return
+        left = deadline - ctx.clock.monotonic()
+        if left <= 0:
+            raise _stays(cluster_id, state, members, problem or "the nodes have not confirmed", timeout=limit)
+        ctx.clock.sleep(min(delay, left))
+        delay = min(delay * 1.5, _LONGEST_DELAY)
+
+
+def _to_be_asked(pod: Pod, accepted: frozenset[str]) -> bool:
+    return pod.id not in accepted and pod.status != "DELETING"
+
+
+def _ask(ctx: Context, cluster_id: str, state: Mapping[str, Any]) -> tuple[frozenset[str], str | None]:
+    """One DELETE: the pods whose removal was accepted, and what went wrong."""
+    try:
+        removal = ctx.api.clusters.delete(cluster_id)
+    except _DEFINITE as error:
+        raise _stays(cluster_id, state, None, str(error)) from error
+    except NotFound:
+        return frozenset(), "the service answers 404 while members are listed; is the key of another workspace?"
+    except Conflict as error:
+        pending = f": {', '.join(error.pending_pods)}" if error.pending_pods else ""
+        return frozenset(), f"members still being created{pending} ({error.message})"
+    except LiumError as error:
+        return frozenset(), str(error)
+    refused = [f"pod {row.pod_id}: {row.message or 'refused'}" for row in removal.refused]
+    for text in refused:
+        ctx.report(f"cluster {cluster_id}: {text}; trying again.")
+    return frozenset(row.pod_id for row in removal.rows if row.success), "; ".join(refused) or None
+
+
+def _stays(
+    cluster_id: str,
+    state: Mapping[str, Any],
+    members: list[Pod] | None,
+    why: str,
+    *,
+    timeout: float | None = None,
+) -> OperationFailed:
+    """The error that keeps the cluster in the state. `members` is None where the listing was not read."""
+    price = state.get("price_per_hour")
+    name = state.get("name") or "cluster"
+    if members is None:
+        bills = (
+            f"What is left of it is not known; it may still bill {usd(price if isinstance(price, float) else None)}."
+        )
+    else:
+        bills = still_billing(members, price)
+    within = f" within {timeout:g} s" if timeout else ""
+    text = f"Cluster {cluster_id} ({name}) was not removed{within}: {why.rstrip('.')}. {bills} It stays in the state"
+    hint = "Run `pulumi destroy` again, or give a longer delete_timeout."
+    if timeout:
+        return OperationTimeout(text, code="removal_timeout", hint=hint)
+    return OperationFailed(text, code="removal_refused", hint="Mend that, then run `pulumi destroy` again.")

@@ -1,0 +1,48 @@
+"""Update in place: the time limit and the settings of later verbs. Always answers the whole state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import ttl
+from .context import Context
+from .errors import OperationFailed
+from .inputs import cluster_args
+from .listing import parse_moment, present_members
+from .members import still_billing
+from .state import observed, setting, with_inputs
+
+
+def update(ctx: Context, cluster_id: str, state: Mapping[str, Any], news: Mapping[str, Any]) -> dict[str, Any]:
+    """The state under the new inputs; every output of before is in it, refreshed.
+
+    A new `ttl` counts from the order and goes to every member; removing it takes every scheduled removal back. If one
+    member cannot be changed, all are tried, and the update fails naming it.
+    """
+    ctx.intents.close_cluster(cluster_id)
+    args = cluster_args(news)
+    members = present_members(ctx, cluster_id, state.get("ordered_at"))
+    if not members:
+        raise OperationFailed(
+            f"Cluster {cluster_id} is gone: no member is listed. Run `pulumi up` again to order it anew",
+            code="cluster_gone",
+        )
+    failed: list[str] = []
+    if args.ttl is not None:
+        ordered_at = parse_moment(state.get("ordered_at")) or min(
+            (pod.created_at for pod in members if pod.created_at), default=ctx.clock.now()
+        )
+        late = ttl.off_schedule(members, ttl.removal_time(ordered_at, args.ttl, ctx.clock.now()))
+        _, failed = ttl.schedule(ctx, late, ordered_at + args.ttl)
+    elif setting(state, "ttl") is not None:
+        failed = ttl.cancel(ctx, members)
+    if failed:
+        raise OperationFailed(
+            f"The time limit of cluster {cluster_id} could not be changed for {'; '.join(failed)}."
+            f" {still_billing(members, state.get('price_per_hour'))} Run `pulumi up` again",
+            code="ttl_incomplete",
+        )
+    if args.ttl is not None or setting(state, "ttl") is not None:
+        members = present_members(ctx, cluster_id)
+    return {**observed(with_inputs(state, news), members), "unscheduled": []}
