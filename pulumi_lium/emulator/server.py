@@ -87,6 +87,8 @@ def serve(emulator: Emulator, sock: socket.socket, ready: Callable[[], None]) ->
         ws="none",
         loop="asyncio",
         log_config=None,
+        # A request that a fault still delays is cut off at the end; that is no news. Own failures print by themselves.
+        log_level="critical",
         access_log=False,
         server_header=False,
         timeout_keep_alive=75,

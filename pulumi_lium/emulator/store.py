@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = 1
+APPLICATION = 0x4C49554D
+"""Marks the file as this program's, so that no other database is taken for a market."""
 
 
 class StoreError(ValueError):
@@ -29,6 +31,7 @@ class Store:
         try:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
             self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._check()
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._prepare()
@@ -38,12 +41,17 @@ class Store:
                 f"or a new one"
             ) from error
 
-    def _prepare(self) -> None:
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+    def _check(self) -> None:
+        empty = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        if not empty and self._value("application_id") != APPLICATION:
+            raise StoreError(f"state file {self.path}: is a database of another program; use a new file")
+        version = self._value("user_version")
         if version not in (0, FORMAT):
             raise StoreError(
                 f"state file {self.path}: has format {version}, this version reads {FORMAT}; start with a new file"
             )
+
+    def _prepare(self) -> None:
         with self._transaction():
             self._db.execute(
                 "CREATE TABLE IF NOT EXISTS meta (id INTEGER PRIMARY KEY CHECK (id = 1), value TEXT NOT NULL)"
@@ -52,7 +60,12 @@ class Store:
                 "CREATE TABLE IF NOT EXISTS record (kind TEXT, id TEXT, value TEXT NOT NULL, PRIMARY KEY (kind, id))"
                 " WITHOUT ROWID"
             )
+            self._db.execute(f"PRAGMA application_id = {APPLICATION}")
             self._db.execute(f"PRAGMA user_version = {FORMAT}")
+
+    def _value(self, pragma: str) -> int:
+        value: int = self._db.execute(f"PRAGMA {pragma}").fetchone()[0]
+        return value
 
     def load(self) -> dict[str, Any] | None:
         """The stored market, as `Market.restore` takes it; None where the file holds none yet."""

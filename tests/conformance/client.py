@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,9 @@ class Result:
 
     @property
     def error(self) -> dict[str, Any]:
-        """`error` of the object on standard error, which stands alone there (contract 11)."""
+        """`error` of the object on standard error, which stands there last (contract 11; warnings come before it)."""
         assert self.stdout == "", self.stdout
-        failure = json.loads(self.stderr)
+        failure = json.loads(self.stderr[self.stderr.index("{") :])
         assert failure["ok"] is False
         assert failure["error"]["exit_code"] == self.exit
         return dict(failure["error"])
@@ -90,6 +91,15 @@ class EmulatorTime:
 def scenario(**changes: Any) -> dict[str, Any]:
     """The built-in scenario with some of its top-level parts laid over."""
     return {**yaml.safe_load(builtin_scenario()), **changes}
+
+
+def whole_fabric(control: ControlPlane) -> str:
+    """The id of the first offer, whose machines are all free: what FABRIC stands for on the command line."""
+    request = urllib.request.Request(
+        control.base_url + "/executors/infiniband-clusters", headers={"X-API-KEY": OWNER_KEY}
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return str(json.load(answer)[0]["fabric_id"])
 
 
 def requests(control: ControlPlane) -> list[str]:

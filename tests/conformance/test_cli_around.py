@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.conformance.client import Cli, requests, scenario
+from tests.conformance.client import Cli, requests, scenario, whole_fabric
 from tools.emulator import Emulator
 
 
@@ -30,16 +30,18 @@ def test_one_pod_up_and_rm(emulator: Emulator, cli: Cli) -> None:
 
 
 def test_a_member_can_be_removed_alone(emulator: Emulator, cli: Cli) -> None:
-    cli("clusters")
-    up = cli("clusters", "up", "1", "--nodes", "2", "-n", "t", "--no-wait", "-y", "--format", "json").json
+    up = cli(
+        "clusters", "up", whole_fabric(emulator), "--nodes", "2", "-n", "t", "--no-wait", "-y", "--format", "json"
+    ).json
     assert cli("rm", up["pods"][1]["id"], "-y").exit == 0
     rows = {pod["cluster_node_index"]: pod["status"] for pod in emulator.state()["pods"]}
     assert rows == {0: "PENDING", 1: "DELETING"}
 
 
 def test_a_removal_is_scheduled(emulator: Emulator, cli: Cli) -> None:
-    cli("clusters")
-    up = cli("clusters", "up", "1", "--nodes", "2", "-n", "t", "--no-wait", "-y", "--format", "json").json
+    up = cli(
+        "clusters", "up", whole_fabric(emulator), "--nodes", "2", "-n", "t", "--no-wait", "-y", "--format", "json"
+    ).json
     assert cli("rm", up["pods"][0]["id"], "--in", "2h", "-y").exit == 0
     assert requests(emulator)[-1] == f"POST /pods/{up['pods'][0]['id']}/schedule-removal"
 
@@ -73,7 +75,7 @@ def test_browsing_needs_no_key(emulator: Emulator, cli: Cli) -> None:
 def test_ssh_keys_are_registered_once(emulator: Emulator, cli: Cli) -> None:
     assert cli("ssh-keys", "sync").exit == 0
     assert cli("ssh-keys", "sync").exit == 0
-    listed = cli("ssh-keys", "list", "--format", "json")
+    listed = cli("ssh-keys", "list")
     assert listed.exit == 0, listed.stderr
-    assert len(listed.json) == 1
+    assert "cli-" in listed.stdout
     assert requests(emulator).count("POST /ssh-keys") == 1
