@@ -7,18 +7,23 @@ For internal use of the collection; may change in any release.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError
 from ansible_collections.lium.cluster.plugins.module_utils._probe import ProbeError
 
+#: One part of the facts, read from a host.
+Reader = Callable[[Host], Any]
 
-def host_facts(host: Host) -> dict[str, Any]:
+
+def host_facts(host: Host, extra: Mapping[str, Reader] | None = None) -> dict[str, Any]:
     """The facts, with ``unreadable`` saying why a part is missing. A part that could not be read is left out."""
     facts: dict[str, Any] = {}
     unreadable: dict[str, str] = {}
-    for name, read in (("rdma", _rdma), ("addresses", _addresses), ("gpus", _gpus), ("occupancy", _occupancy)):
+    readers: dict[str, Reader] = {"rdma": _rdma, "addresses": _addresses, "gpus": _gpus, "occupancy": _occupancy}
+    for name, read in {**readers, **(extra or {})}.items():
         try:
             facts[name] = read(host)
         except (ProbeError, ParseError) as exc:

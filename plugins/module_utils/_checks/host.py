@@ -20,10 +20,11 @@ from ansible_collections.lium.cluster.plugins.module_utils._checks import (
     rdma_stack,
 )
 from ansible_collections.lium.cluster.plugins.module_utils._docker import confidential_vm_host
-from ansible_collections.lium.cluster.plugins.module_utils._facts import host_facts
+from ansible_collections.lium.cluster.plugins.module_utils._facts import Reader, host_facts
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
 from ansible_collections.lium.cluster.plugins.module_utils._module import Look
 from ansible_collections.lium.cluster.plugins.module_utils._probe import HostProbe
+from ansible_collections.lium.cluster.plugins.module_utils._rdma.setup import rdma_setup
 
 _PLATFORM, _STACK = "platform", "rdma stack"
 RDMA_SECTIONS = (
@@ -41,17 +42,17 @@ SECTIONS = (
 
 def look(probe: HostProbe, options: Mapping[str, Any]) -> Look:
     """Records and facts of one host; never raises for what a host shows."""
-    return _look(probe, SECTIONS)
+    return _look(probe, SECTIONS, {})
 
 
 def look_at_rdma(probe: HostProbe, options: Mapping[str, Any]) -> Look:
     """Sections B and C only, as the role rdma needs them."""
-    return _look(probe, RDMA_SECTIONS)
+    return _look(probe, RDMA_SECTIONS, {"rdma_setup": rdma_setup})
 
 
-def _look(probe: HostProbe, sections: tuple[Section[Host], ...]) -> Look:
+def _look(probe: HostProbe, sections: tuple[Section[Host], ...], extra: Mapping[str, Reader]) -> Look:
     confidential = confidential_vm_host(probe)
     if confidential:
-        return Look(skip_all(sections, confidential), {})
+        return Look(skip_all(sections, confidential), {"kept_out": confidential})
     host = Host(probe)
-    return Look(evaluate(sections, host), host_facts(host))
+    return Look(evaluate(sections, host), host_facts(host, extra))

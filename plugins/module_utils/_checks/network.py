@@ -78,15 +78,20 @@ def mtu(host: Host) -> Record:
     return MTU.ok(observed)
 
 
-def arp_multirail(host: Host) -> Record:
-    if host.view.kind != ROCE:
-        return ARP.skipped(f"no RoCE host (fabric kind {host.view.kind})")
+def rails_in_one_subnet(host: Host) -> list[str]:
+    """Netdevs with a fabric address that share their subnet with another one."""
     prefixes = fabric_prefixes(host)
     subnets: dict[str, set[str]] = {}
     for row in host.addresses:
         if row.address in prefixes:
             subnets.setdefault(network_of(row.address, row.prefix_length), set()).add(row.netdev)
-    rails = sorted({netdev for netdevs in subnets.values() if len(netdevs) > 1 for netdev in netdevs})
+    return sorted({netdev for netdevs in subnets.values() if len(netdevs) > 1 for netdev in netdevs})
+
+
+def arp_multirail(host: Host) -> Record:
+    if host.view.kind != ROCE:
+        return ARP.skipped(f"no RoCE host (fabric kind {host.view.kind})")
+    rails = rails_in_one_subnet(host)
     if not rails:
         return ARP.ok("no two rails in one subnet")
     wrong = []

@@ -1,0 +1,187 @@
+#!/usr/bin/python
+# Copyright: the pulumi-lium authors
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: footprint
+short_description: Make the changes of one role on a host, or take exactly these back
+version_added: 0.1.0
+author:
+  - The pulumi-lium authors (@lium-io)
+description:
+  - Makes files, loaded kernel modules, kernel settings, modes of device nodes and netdevs as a role wants them, in one
+    call, and notes before each change how to undo it, in C(/var/lib/lium-cluster/ROLE.json) on the host.
+  - With O(state=absent) it undoes what stands in that file, newest first, and nothing else. What someone else changed
+    since then is left as it is and named in RV(left).
+options:
+  role:
+    description: Name of the role whose changes these are.
+    type: str
+    required: true
+  state:
+    description: Whether the changes are wanted or taken back.
+    type: str
+    choices: [present, absent]
+    default: present
+  files:
+    description: Files that belong to the role alone.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: Absolute path.
+        type: str
+        required: true
+      content:
+        description: The whole text.
+        type: str
+        required: true
+      mode:
+        description: Mode as an octal string.
+        type: str
+        default: "0644"
+  modules:
+    description: Kernel modules to load. Loading at boot takes a file in C(/etc/modules-load.d).
+    type: list
+    elements: str
+    default: []
+  sysctls:
+    description: Kernel settings to set now. Setting them at boot takes a file in C(/etc/sysctl.d).
+    type: dict
+    default: {}
+  modes:
+    description: Modes of device nodes, by pattern of paths, as octal strings.
+    type: dict
+    default: {}
+  links_up:
+    description: Netdevs to set up now.
+    type: list
+    elements: str
+    default: []
+  packages:
+    description: Packages that were installed for the role and were not there before; only noted here.
+    type: list
+    elements: str
+    default: []
+attributes:
+  check_mode:
+    description: Can run in C(check_mode) and return changed status prediction without modifying target.
+    support: full
+  diff_mode:
+    description: Returns details on what has changed when in diff mode.
+    support: full
+  idempotent:
+    description: A second run under the same conditions changes nothing.
+    support: full
+  action_group:
+    description: Use C(group/lium.cluster.cluster) in C(module_defaults) to set defaults for this module.
+    support: full
+    membership:
+      - lium.cluster.cluster
+"""
+
+EXAMPLES = r"""
+- name: Load a module now and at boot
+  lium.cluster.footprint:
+    role: example
+    modules: [ib_uverbs]
+    files:
+      - path: /etc/modules-load.d/lium-example.conf
+        content: |
+          ib_uverbs
+
+- name: Take it back
+  lium.cluster.footprint:
+    role: example
+    state: absent
+"""
+
+RETURN = r"""
+changes:
+  description: What was done, one line a change.
+  returned: always
+  type: list
+  elements: str
+left:
+  description: What was not taken back, and why.
+  returned: always
+  type: list
+  elements: str
+packages:
+  description: Packages that the role brought and that are still noted.
+  returned: always
+  type: list
+  elements: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.lium.cluster.plugins.module_utils._docker import occupancy
+from ansible_collections.lium.cluster.plugins.module_utils._footprint import (
+    Footprint,
+    FootprintError,
+    ManagedFile,
+    Wanted,
+)
+from ansible_collections.lium.cluster.plugins.module_utils._probe import ProbeError, open_probe
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "role": {"type": "str", "required": True},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "files": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "path": {"type": "str", "required": True},
+                    "content": {"type": "str", "required": True},
+                    "mode": {"type": "str", "default": "0644"},
+                },
+            },
+            "modules": {"type": "list", "elements": "str", "default": []},
+            "sysctls": {"type": "dict", "default": {}},
+            "modes": {"type": "dict", "default": {}},
+            "links_up": {"type": "list", "elements": "str", "default": []},
+            "packages": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    options = module.params
+    try:
+        footprint = Footprint(options["role"], dry=module.check_mode)
+        if options["state"] == "absent":
+            outcome = footprint.remove(busy=occupancy(open_probe("/", {})).busy_for_drivers)
+        else:
+            outcome = footprint.apply(_wanted(options))
+    except (FootprintError, ProbeError, OSError, ValueError) as exc:
+        module.fail_json(msg=str(exc), failure={"code": "footprint", "details": str(exc)})
+    module.exit_json(
+        changed=bool(outcome.changes),
+        changes=outcome.changes,
+        left=outcome.left,
+        packages=footprint.packages,
+        diff=[
+            {"before_header": name, "after_header": name, "before": outcome.before[name], "after": outcome.after[name]}
+            for name in outcome.after
+        ],
+    )
+
+
+def _wanted(options):
+    return Wanted(
+        files=[ManagedFile(row["path"], row["content"], int(row["mode"], 8)) for row in options["files"]],
+        modules=options["modules"],
+        sysctls={key: str(value) for key, value in options["sysctls"].items()},
+        modes={pattern: int(str(mode), 8) for pattern, mode in options["modes"].items()},
+        links_up=options["links_up"],
+        packages=options["packages"],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+#!/usr/bin/python
+# Copyright: the pulumi-lium authors
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: rdma_info
+short_description: Look at the RDMA stack and ports of a host, and at what the platform will make of them
+version_added: 0.1.0
+author:
+  - The pulumi-lium authors (@lium-io)
+description:
+  - Reads devices, ports, link layers, GIDs with their types, netdevs, addresses, MTU and NUMA nodes in one call.
+  - Applies the platform's own rules to them, so that the records say before the platform does why a host will be seen
+    as InfiniBand, as RoCE, or not at all.
+  - Changes nothing on the host.
+options: {}
+extends_documentation_fragment:
+  - lium.cluster._attributes.check
+seealso:
+  - module: lium.cluster.host_info
+"""
+
+EXAMPLES = r"""
+- name: Look at the RDMA ports
+  lium.cluster.rdma_info:
+  register: rdma_result
+"""
+
+RETURN = r"""
+records:
+  description: The records of the RDMA stack and of the fabric ports, as M(lium.cluster.host_info) returns them.
+  returned: success
+  type: list
+  elements: dict
+status:
+  description: The worst status of all records.
+  returned: success
+  type: str
+facts:
+  description:
+    - Devices, ports with GIDs, rails, segments and the predicted values of C(NCCL_IB_HCA) and C(NCCL_IB_GID_INDEX).
+    - In C(rdma_setup) what the role needs to know before it changes anything.
+  returned: success
+  type: dict
+"""
+
+from ansible_collections.lium.cluster.plugins.module_utils._checks.host import look_at_rdma
+from ansible_collections.lium.cluster.plugins.module_utils._module import run_check_module
+
+
+def main() -> None:
+    run_check_module(look_at_rdma)
+
+
+if __name__ == "__main__":
+    main()

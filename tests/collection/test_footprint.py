@@ -1,0 +1,191 @@
+"""What a role leaves on a host can be taken back exactly, also after a run that died half-way."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from ansible_collections.lium.cluster.plugins.module_utils._footprint import (
+    LEDGER_FOLDER,
+    Footprint,
+    FootprintError,
+    ManagedFile,
+    Wanted,
+    explain_modprobe,
+    sysctl_path,
+)
+
+
+class Kernel:
+    """Commands that load modules and set netdevs up in a tree."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.calls: list[list[str]] = []
+
+    def __call__(self, argv: Sequence[str]) -> tuple[int, str]:
+        self.calls.append(list(argv))
+        if argv[0] == "modprobe" and argv[1] == "-r":
+            folder = self.root / "sys/module" / argv[2]
+            (folder / "refcnt").unlink()
+            folder.rmdir()
+        elif argv[0] == "modprobe":
+            if argv[1] == "rdma_rxe":
+                return 1, "modprobe: FATAL: Module rdma_rxe not found in directory /lib/modules/6.1.0-21-cloud-amd64\n"
+            folder = self.root / "sys/module" / argv[1]
+            folder.mkdir(parents=True)
+            (folder / "refcnt").write_text("0\n")
+        else:
+            flags = {"up": "0x1003", "down": "0x1002"}[argv[4]]
+            (self.root / f"sys/class/net/{argv[3]}/flags").write_text(flags + "\n")
+        return 0, ""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for path, text in {
+        "proc/sys/net/ipv4/conf/enp1s0/arp_ignore": "0\n",
+        "sys/class/net/enp1s0/flags": "0x1002\n",
+        "dev/infiniband/uverbs0": "",
+        "etc/limits.conf": "old\n",
+    }.items():
+        target = tmp_path / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    (tmp_path / "dev/infiniband/uverbs0").chmod(0o600)
+    (tmp_path / "var/lib").mkdir(parents=True)
+    (tmp_path / "sys/module").mkdir()
+    return tmp_path
+
+
+WANTED = Wanted(
+    files=[ManagedFile("/etc/modules-load.d/lium.conf", "ib_uverbs\n"), ManagedFile("/etc/limits.conf", "new\n")],
+    modules=["ib_uverbs"],
+    sysctls={"net.ipv4.conf.enp1s0.arp_ignore": "1"},
+    modes={"/dev/infiniband/uverbs*": 0o666},
+    links_up=["enp1s0"],
+    packages=["rdma-core"],
+)
+
+
+def snapshot(root: Path) -> dict[str, tuple[int, str]]:
+    return {
+        str(path.relative_to(root)): (stat.S_IMODE(path.stat().st_mode), path.read_text() if path.is_file() else "")
+        for path in sorted(root.rglob("*"))
+    }
+
+
+def test_apply_twice_then_remove_leaves_the_host_as_it_was(root: Path) -> None:
+    before = snapshot(root)
+    kernel = Kernel(root)
+    first = Footprint("rdma", str(root), kernel).apply(WANTED)
+    assert len(first.changes) == 6
+    assert (root / "etc/limits.conf").read_text() == "new\n"
+    assert stat.S_IMODE((root / "dev/infiniband/uverbs0").stat().st_mode) == 0o666
+    assert Footprint("rdma", str(root), kernel).apply(WANTED).changes == []
+    assert Footprint("rdma", str(root)).packages == ["rdma-core"]
+
+    removal = Footprint("rdma", str(root), kernel).remove()
+    assert removal.left == []
+    assert snapshot(root) == before
+    assert Footprint("rdma", str(root), kernel).remove().changes == []
+
+
+def test_check_mode_predicts_the_changes_and_makes_none(root: Path) -> None:
+    before = snapshot(root)
+    predicted = Footprint("rdma", str(root), Kernel(root), dry=True).apply(WANTED)
+    assert snapshot(root) == before
+    done = Footprint("rdma", str(root), Kernel(root)).apply(WANTED)
+    assert predicted.changes == done.changes
+    after = snapshot(root)
+    predicted = Footprint("rdma", str(root), Kernel(root), dry=True).remove()
+    assert snapshot(root) == after
+    assert predicted.changes == Footprint("rdma", str(root), Kernel(root)).remove().changes
+
+
+def test_a_run_that_dies_half_way_can_be_undone(root: Path) -> None:
+    before = snapshot(root)
+    with pytest.raises(FootprintError, match="cloud flavour"):
+        Footprint("rdma", str(root), Kernel(root)).apply(
+            Wanted(files=WANTED.files, modules=["ib_uverbs", "rdma_rxe"], sysctls=WANTED.sysctls)
+        )
+    assert snapshot(root) != before
+    Footprint("rdma", str(root), Kernel(root)).remove()
+    assert snapshot(root) == before
+
+
+def test_what_others_changed_since_is_left_and_named(root: Path) -> None:
+    Footprint("rdma", str(root), Kernel(root)).apply(WANTED)
+    (root / "etc/limits.conf").write_text("theirs\n")
+    (root / "proc/sys/net/ipv4/conf/enp1s0/arp_ignore").write_text("2\n")
+    outcome = Footprint("rdma", str(root), Kernel(root)).remove()
+    assert outcome.left == ["file /etc/limits.conf: changed by someone else since"]
+    assert (root / "etc/limits.conf").read_text() == "theirs\n"
+    assert (root / "proc/sys/net/ipv4/conf/enp1s0/arp_ignore").read_text() == "2\n"
+
+
+def test_modules_and_links_stay_under_a_rental_and_remain_noted(root: Path) -> None:
+    kernel = Kernel(root)
+    Footprint("rdma", str(root), kernel).apply(WANTED)
+    outcome = Footprint("rdma", str(root), kernel).remove(busy="a rental runs (pod_1)")
+    assert sorted(outcome.left) == ["link enp1s0: a rental runs (pod_1)", "module ib_uverbs: a rental runs (pod_1)"]
+    assert (root / "sys/module/ib_uverbs").is_dir()
+    assert not (root / "etc/modules-load.d/lium.conf").exists()
+    assert Footprint("rdma", str(root), kernel).remove().changes == ["set enp1s0 down", "unload module ib_uverbs"]
+
+
+def test_a_module_in_use_is_not_forced_out(root: Path) -> None:
+    kernel = Kernel(root)
+    Footprint("rdma", str(root), kernel).apply(Wanted(modules=["ib_uverbs"]))
+    (root / "sys/module/ib_uverbs/refcnt").write_text("2\n")
+    (root / "sys/module/ib_uverbs/holders/mlx5_ib").mkdir(parents=True)
+    outcome = Footprint("rdma", str(root), kernel).remove()
+    assert outcome.left == ["module ib_uverbs: in use (mlx5_ib); gone after a reboot"]
+    assert ["modprobe", "-r", "ib_uverbs"] not in kernel.calls
+
+
+def test_a_secret_stays_out_of_diff_and_ledger(root: Path) -> None:
+    secret = ManagedFile("/etc/wireguard/wg0.conf", "PrivateKey = hunter2\n", 0o600, secret=True)
+    footprint = Footprint("wireguard", str(root), Kernel(root))
+    outcome = footprint.apply(Wanted(files=[secret]))
+    assert "hunter2" not in json.dumps([outcome.before, outcome.after])
+    assert "hunter2" not in (root / LEDGER_FOLDER.lstrip("/") / "wireguard.json").read_text()
+    assert stat.S_IMODE((root / "etc/wireguard/wg0.conf").stat().st_mode) == 0o600
+
+
+def test_an_option_taken_back_takes_its_file_back(root: Path) -> None:
+    Footprint("rdma", str(root), Kernel(root)).apply(WANTED)
+    Footprint("rdma", str(root), Kernel(root)).apply(Wanted(files=[WANTED.files[0]]))
+    assert (root / "etc/limits.conf").read_text() == "old\n"
+
+
+def test_a_broken_ledger_stops_the_role_and_is_kept(root: Path) -> None:
+    ledger = root / LEDGER_FOLDER.lstrip("/") / "rdma.json"
+    ledger.parent.mkdir(parents=True)
+    ledger.write_text("{")
+    with pytest.raises(FootprintError, match="restore it from a backup"):
+        Footprint("rdma", str(root))
+    assert ledger.read_text() == "{"
+
+
+def test_sysctl_of_a_vlan() -> None:
+    assert sysctl_path("net.ipv4.conf.eth0/100.rp_filter") == "/proc/sys/net/ipv4/conf/eth0.100/rp_filter"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "modprobe: FATAL: Module wireguard not found in directory /lib/modules/5.4.0-1-generic",
+            "linux-modules-extra",
+        ),
+        ("modprobe: ERROR: could not insert 'mlx5_ib': Key was rejected by service", "mokutil --import"),
+        ("modprobe: ERROR: could not insert 'wireguard': Operation not permitted", "the host has to load it"),
+        ("", "no message"),
+    ],
+)
+def test_a_failed_modprobe_says_what_to_do(text: str, said: str) -> None:
+    assert said in explain_modprobe("wireguard", text)
