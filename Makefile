@@ -1,12 +1,13 @@
 # Every target brings what it needs; `make` alone lists them.
 PYTHON ?= python3
 
-.PHONY: help setup test demo bench lock
+.PHONY: help setup test demo bench lock rack rack-down
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    orders a cluster from the emulator, shows it, destroys it, and shows that nothing bills"
 	@echo "make test    everything that this machine can run (TIERS=\"unit engine\" for some of it)"
+	@echo "make rack    two virtual hosts (HOSTS=4 for four) with an inventory in .rack/; make rack-down ends them"
 	@echo "make setup   the Python environment in .venv"
 	@echo "make lock    renews requirements/dev.txt from pyproject.toml"
 
@@ -21,3 +22,11 @@ demo: setup
 
 lock: setup
 	@$(PYTHON) -m tools.environment lock
+
+# A rack of virtual hosts to run the collection on (tests/rack/README.md).
+HOSTS ?= 2
+rack: setup
+	@.venv/bin/python -m tests.rack.cli up --hosts $(HOSTS)
+
+rack-down: setup
+	@.venv/bin/python -m tests.rack.cli down

@@ -11,6 +11,8 @@ import pytest
 
 from tools.emulator import Emulator
 
+pytest_plugins = ("tests.rack.fixtures",)
+
 OWNER_KEY = "sk_emulator_owner"
 PULUMI_LIUM = (str(Path(sys.prefix) / "bin" / "pulumi-lium"),)
 

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tools.console import SetupError
+from tools.environment import ROOT as CHECKOUT
 from tools.environment import environ
 from tools.pulumi import cli
 
@@ -72,8 +74,16 @@ def _no_root() -> str | None:
     return None if os.geteuid() == 0 else "needs root, for network namespaces"
 
 
+def _no_rack() -> str | None:
+    # Minutes where nothing is cached: not in the time that the first test on a virtual host has.
+    command = ["python", "-m", "tests.rack.cli", "build"]
+    done = subprocess.run(command, cwd=CHECKOUT, env=environ(), stderr=subprocess.PIPE, text=True)
+    return None if done.returncode == 0 else done.stderr.strip() or f"`{' '.join(command)}` failed"
+
+
 PULUMI = Need("Pulumi CLI", _no_pulumi)
 ROOT = Need("root", _no_root)
+RACK = Need("rack of virtual hosts", _no_rack)
 
 TIERS: tuple[Tier, ...] = (
     check("lint", "ruff check ."),
@@ -84,6 +94,7 @@ TIERS: tuple[Tier, ...] = (
     pytest_tier("collection", workers=2),
     pytest_tier("field", workers=2, needs=(PULUMI,)),
     pytest_tier("engine", workers=2, needs=(PULUMI,), limit_s=1800),
+    pytest_tier("rack", needs=(RACK,), limit_s=1800),
 )
 
 # Under tests/, but no tests of their own.

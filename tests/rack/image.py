@@ -223,6 +223,7 @@ def _configure(root: Path, public_key: str) -> None:
     authorized.write_text(public_key)
     authorized.chmod(0o600)
     (root / "etc/fstab").write_text("")
+    (root / "etc/default/locale").write_text("LANG=C.UTF-8\n")
     (root / "etc/rack").mkdir()
     # sshd does not start without one; each host gets its own before it has an address.
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "image", "-f", root / "etc/ssh/ssh_host_ed25519_key"])

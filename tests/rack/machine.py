@@ -112,7 +112,10 @@ class Qmp(_Channel):
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine by name; all its files and sockets are in `folder`, its interfaces' taps in namespace `netns`."""
+    """A machine by name; all its files and sockets are in `folder`.
+
+    Its interfaces' taps are in the network namespace `netns`; None stands for one of its own, connected to nothing.
+    """
 
     name: str
     folder: Path
@@ -144,7 +147,7 @@ class Machine:
         for socket_name in ("agent", "qmp"):
             self.file(socket_name).unlink(missing_ok=True)
         command = [*WITH_US] if with_us else []
-        command += [] if self.netns is None else ["nsenter", f"--net=/run/netns/{self.netns}"]
+        command += ["unshare", "--net"] if self.netns is None else ["nsenter", f"--net=/run/netns/{self.netns}"]
         command += self.command(boot, disk, memory, save_to_memory=save_to_memory)
         if incoming:
             command += ["-incoming", "defer"]
@@ -162,8 +165,7 @@ class Machine:
         command += ["-drive", f"file={disk},if=none,id=disk,cache=unsafe,format=qcow2"]
         command += ["-device", "virtio-blk-pci,drive=disk"]
         for slot, mac in enumerate(self.macs):
-            backend = f"tap,ifname={self.taps[slot]},script=no,downscript=no" if self.taps else "hubport,hubid=0"
-            command += ["-netdev", f"{backend},id=net{slot}"]
+            command += ["-netdev", f"tap,ifname={self.taps[slot]},script=no,downscript=no,id=net{slot}"]
             command += ["-device", f"virtio-net-pci,netdev=net{slot},mac={mac},host_mtu=9000,romfile="]
         command += ["-serial", f"file:{self.file('console')}"]
         for name, user in (("agent", ("-serial", "chardev:agent")), ("qmp", ("-mon", "chardev=qmp,mode=control"))):

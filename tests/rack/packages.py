@@ -54,7 +54,8 @@ ROLE_PACKAGES: tuple[tuple[str, ...], ...] = (
     ("docker.io",),
     ("chrony",),
     ("systemd-timesyncd",),
-    ("curl", "jq", "gnupg", "acl"),
+    ("iptables-persistent",),
+    ("curl", "jq", "gnupg", "acl", "busybox-static"),
 )
 
 #: What the `full` hosts have installed already: a host as `onboard` leaves it, for tests that start from there.
@@ -86,6 +87,13 @@ def why_not() -> str | None:
     if not os.path.exists("/dev/net/tun"):
         return "virtual hosts need /dev/net/tun; load the module tun, or start this container with that device"
     return system.ensure(OWN_PACKAGES)
+
+
+def ensure() -> None:
+    """Raise `RackError` with the answer of `why_not`, if there is one."""
+    obstacle = why_not()
+    if obstacle is not None:
+        raise RackError(obstacle)
 
 
 def package_sources() -> list[str]:

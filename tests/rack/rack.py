@@ -63,28 +63,24 @@ class Rack:
     ) -> Rack:
         """Make a rack of clean hosts; one of that name that runs already is ended first.
 
-        `kind` and `roce` are as in `reset`. `boot` is "snapshot" unless `LIUM_RACK_BOOT` says "cold". An `owned` rack
+        `kind` and `roce` are as in `reset`. `boot` is "snapshot" unless `RACK_BOOT` says "cold". An `owned` rack
         that outlives this process is ended when the next rack is made.
 
         Raises `RackError` that names what is missing: root, a device, a package, memory, disk space.
         """
         _check_size(hosts)
-        obstacle = packages.why_not()
-        if obstacle is not None:
-            raise RackError(obstacle)
+        packages.ensure()
         _make_racks_folder()
         _end_orphans()
         rack = cls(name or tree_rack_name())
-        rack.folder.mkdir(exist_ok=True)
+        made_from = _template(kind, boot)
         with rack._alone():
             rack._end()
-            made_from = rack._template(kind, boot)
             try:
                 rack._create(owned=owned)
                 rack._start(range(1, hosts + 1), made_from, kind, roce)
             except BaseException:
                 rack._end()
-                shutil.rmtree(rack.folder, ignore_errors=True)
                 raise
         return rack
 
@@ -112,24 +108,28 @@ class Rack:
         for number in chosen:
             self.host(number)
         kind, roce = kind or self.kind, self.roce if roce is None else roce
-        made_from = self._template(kind, boot)
+        made_from = _template(kind, boot)
         with self._alone():
             self._start(chosen, made_from, kind, roce)
 
-    def grow(self, hosts: int, *, boot: Boot | None = None) -> None:
-        """Add hosts until there are that many."""
-        if hosts > len(self.hosts):
-            _check_size(hosts, running=len(self.hosts))
-            made_from = self._template(self.kind, boot)
-            with self._alone():
-                self._start(range(len(self.hosts) + 1, hosts + 1), made_from, self.kind, self.roce)
+    def resize(self, hosts: int, *, kind: Kind | None = None, boot: Boot | None = None) -> None:
+        """Add clean hosts, or end those with the highest numbers, until there are that many."""
+        present = len(self.hosts)
+        _check_size(hosts, running=min(hosts, present))
+        made_from = _template(kind or self.kind, boot) if hosts > present else None
+        with self._alone():
+            for host in self.hosts[hosts:]:
+                host.end()
+            del self.hosts[hosts:]
+            if made_from is not None:
+                self._start(range(present + 1, hosts + 1), made_from, kind or self.kind, self.roce)
+            self._write_state()
 
     def down(self) -> None:
         """End hosts, switch and everything else of this rack."""
         if self.folder.exists():
             with self._alone():
                 self._end()
-                shutil.rmtree(self.folder)
 
     def host(self, number: int) -> Host:
         """The host of that number, from 1."""
@@ -150,15 +150,8 @@ class Rack:
     def _state_file(self) -> Path:
         return self.folder / "rack.json"
 
-    def _template(self, kind: Kind, boot: Boot | None) -> template.Template:
-        wanted = boot or os.environ.get("LIUM_RACK_BOOT") or "snapshot"
-        if wanted not in ("snapshot", "cold"):
-            raise RackError(f"LIUM_RACK_BOOT is {wanted!r}; it may be snapshot or cold")
-        if wanted == "snapshot":
-            return template.frozen(kind)
-        return template.cold(kind)
-
     def _create(self, *, owned: bool) -> None:
+        self.folder.mkdir()
         if owned:
             (self.folder / "owner").write_text(f"{os.getpid()} {process.start_time(os.getpid())}")
         # A copy, so that the inventory holds also when the cache is emptied.
@@ -175,9 +168,11 @@ class Rack:
         (self.folder / "known_hosts").write_text("".join(f"{host.known_host()}\n" for host in self.hosts))
         _each(chosen, lambda host: host.start(made_from, roce=roce))
         self.kind, self.roce = kind, roce
-        state = {"hosts": len(self.hosts), "kind": kind, "roce": roce}
+        self._write_state()
+
+    def _write_state(self) -> None:
         part = self._state_file.with_suffix(".part")
-        part.write_text(json.dumps(state))
+        part.write_text(json.dumps({"hosts": len(self.hosts), "kind": self.kind, "roce": self.roce}))
         part.rename(self._state_file)
 
     def _load(self, state: dict[str, Any]) -> None:
@@ -189,17 +184,34 @@ class Rack:
         for record in self.folder.glob("host*.process"):
             Host(int(record.stem.removeprefix("host")), self._netns, self.folder).end()
         self.switch.remove()
-        for file in self.folder.iterdir():
-            if file.name != "lock":
-                file.unlink()
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
         self.hosts = []
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """One command at a time changes a rack."""
-        with open(self.folder / "lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        """One command at a time changes a rack. The lock's file goes with the rack."""
+        path = RACKS / f"{self.name}.lock"
+        with contextlib.ExitStack() as stack:
+            while True:
+                lock = stack.enter_context(open(path, "w"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                # Whoever held it before may have ended the rack and removed the file.
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                        break
+            try:
+                yield
+            finally:
+                if not self.folder.exists():
+                    path.unlink()
+
+
+def _template(kind: Kind, boot: Boot | None) -> template.Template:
+    wanted = boot or os.environ.get("RACK_BOOT") or "snapshot"
+    if wanted not in ("snapshot", "cold"):
+        raise RackError(f"RACK_BOOT is {wanted!r}; it may be snapshot or cold")
+    return template.frozen(kind) if wanted == "snapshot" else template.cold(kind)
 
 
 def _each(hosts: list[Host], action: Callable[[Host], None]) -> None:
@@ -226,8 +238,8 @@ def _make_racks_folder() -> None:
 
 def _end_orphans() -> None:
     """End racks whose owner is gone without ending them."""
-    for folder in RACKS.iterdir():
-        owner = folder / "owner"
-        if owner.exists() and not process.alive(owner):
+    for owner in RACKS.glob("*/owner"):
+        folder = owner.parent
+        if not process.alive(owner):
             say(f"rack: ending rack {folder.name}, which a run that is gone has left")
             Rack(folder.name).down()

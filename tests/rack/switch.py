@@ -105,7 +105,9 @@ class Switch:
         self._hosts_file.write_text("0")
 
     def connect(self, host: int) -> None:
-        """Make the ports of one more host; hosts are numbered from 1 without gaps."""
+        """Make the ports of a host, if it has none yet; hosts are numbered from 1 without gaps."""
+        if host <= int(self._hosts_file.read_text()):
+            return
         for slot, bridge in enumerate(BRIDGES):
             port = tap(host, slot)
             self._ip([f"tuntap add dev {port} mode tap", f"link set {port} mtu {MTU} master {bridge} up"])

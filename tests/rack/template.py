@@ -6,6 +6,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.rack import switch
 from tests.rack.cache import entry
 from tests.rack.image import DISK, Kind, image
 from tests.rack.machine import INTERFACES, Machine, qemu_version
@@ -78,4 +79,5 @@ def _build(boot: Path, folder: Path) -> None:
 
 def _machine(folder: Path) -> Machine:
     """The host to freeze: connected to nothing, with addresses that no clone keeps."""
-    return Machine("t", folder, None, (), tuple(f"52:54:00:bb:{slot:02x}:00" for slot in range(len(INTERFACES))))
+    slots = range(len(INTERFACES))
+    return Machine("t", folder, None, tuple(f"t{slot}" for slot in slots), tuple(switch.mac(0, slot) for slot in slots))
