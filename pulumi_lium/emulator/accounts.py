@@ -42,7 +42,7 @@ class Tenant:
         return self.rows.copy()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Account(Record):
     """Who pays. `balance` in millionths of a USD; `listings` are the times of the pod listings of the last minute."""
 
@@ -95,7 +95,7 @@ class Account(Record):
             )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Workspace(Record):
     """A shared place, known by the name that keys carry. The first account with a key in it pays and owns it."""
 
@@ -106,7 +106,7 @@ class Workspace(Record):
     created_at: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ApiKey(Record):
     """A key and what was spent through it: in all, and on the latest UTC day and month that it was charged on."""
 

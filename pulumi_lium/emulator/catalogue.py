@@ -39,7 +39,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Template(Record):
     """A template. `owner` is the account that made it; None: everyone's. `row` is the wire's row (contract 3.4)."""
 
@@ -86,7 +86,7 @@ class Template(Record):
         return self.row_in_pod
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class SshKey(Record):
     """A public key that an account registered."""
 

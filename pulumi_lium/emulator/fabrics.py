@@ -15,7 +15,7 @@ from .records import UNSTORED, Record
 _SEARCH_STEPS = 20_000
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Fabric(Record):
     """One wire of one provider. `pairs` are [host, host, Gb/s or null]; `all_pairs` means that every pair is proven."""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _CAPACITY = {"H200": 143771, "B200": 183359, "B300": 275040, "L40S": 46068, "4090": 24564, "5090": 32607}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Host(Record):
     """A machine of a provider.
 

@@ -24,7 +24,7 @@ class Reply(NamedTuple):
     committed: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OrderRecord(Record):
     """What is known of an order sent with an idempotency key. Without `answer` and `refusal` its outcome is not known.
 

@@ -9,7 +9,7 @@ from .records import Record
 from .wire import iso, usd
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LedgerRow(Record):
     """`amount` leaves the account's balance. Kinds: `charge`; `credit` (a broken pod's charges come back, amount below
     zero); `adjustment` (the balance was set by an event; no pod)."""

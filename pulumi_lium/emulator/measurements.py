@@ -115,4 +115,3 @@ def _rate(record: Mapping[str, Any], where: str) -> float | None:
     # Also false for a rate that is not a number: that is no proof.
     good = rate is not None and 0 < rate < float("inf") and (status is None or status in _GOOD)
     return float(rate) if good and rate is not None else None
-

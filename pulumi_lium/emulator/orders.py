@@ -111,9 +111,7 @@ def _rent_cluster(state: State, key: ApiKey, request: dict[str, Any]) -> dict[st
     if not group.fabric.is_proven(hosts):
         raise Declined("RDMA between these nodes has not been measured")
     name, cluster_id = request["pod_name"], state.seeded.uuid()
-    cluster = Cluster(
-        state.next_seq(), cluster_id, name, key.payer.id, key.tenant_name, group.fabric_id, state.now
-    )
+    cluster = Cluster(state.next_seq(), cluster_id, name, key.payer.id, key.tenant_name, group.fabric_id, state.now)
     pods: list[Pod] = []
     for rank, host in enumerate(hosts):
         if host.refusals:

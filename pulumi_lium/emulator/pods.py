@@ -25,7 +25,7 @@ _PHASES_ENCRYPTED = (
 )  # fmt: skip
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Pod(Record):
     """A rental of `gpu_count` GPUs of one host. Times are epoch seconds; money is in millionths of a USD.
 
@@ -34,7 +34,7 @@ class Pod(Record):
 
     What will happen: `ready_at` boot ends (None: stuck), `fails_with` then it fails instead of running, `removal_due`
     the scheduled removal is tried, `leave_at` its row disappears.
-    `refuse_deletes` deletes are refused (-1: all).
+    `refuse_deletes` deletes are refused (-1: all). `vacated`: its GPUs are free again though the row is still listed.
     """
 
     id: str
@@ -69,6 +69,7 @@ class Pod(Record):
     billed_to: float | None = None
     charged: int = 0
     refuse_deletes: int = 0
+    vacated: bool = False
     history: list[tuple[Any, ...]] = field(default_factory=list)
     host: Host = field(metadata=UNSTORED, init=False)
     row_cache: dict[str, Any] | None = field(metadata=UNSTORED, default=None)
@@ -92,7 +93,7 @@ class Pod(Record):
     @property
     def holds(self) -> bool:
         """Whether it holds its GPUs."""
-        return self.gone_at is None and self.status not in VACATED
+        return self.gone_at is None and not self.vacated
 
     @property
     def bills(self) -> bool:

@@ -20,11 +20,14 @@ def _stored(kind: type[Record]) -> tuple[str, ...]:
     return _STORED[kind]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Record:
     """Base of the market's records: stored fields hold plain JSON data. `seq` is the order of creation."""
 
     seq: int
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {getattr(self, 'id', self.seq)}>"
 
     def to_record(self) -> dict[str, Any]:
         """The stored fields as a JSON-able dict that later changes do not reach."""

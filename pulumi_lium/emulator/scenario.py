@@ -354,5 +354,5 @@ def _bad_events(scenario: Scenario) -> Iterator[str]:
     for i, raw in enumerate(scenario.events):
         try:
             check_names(parse_event(raw, scheduled=True), hosts, accounts, fabrics)
-        except EventError as error:  # noqa: PERF203
+        except EventError as error:
             yield f"events[{i}]{error.field and '.' + error.field}: {error.reason}"

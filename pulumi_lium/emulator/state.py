@@ -23,7 +23,7 @@ DEBIT_SECONDS = 300.0
 READY, REMOVE, LEAVE = range(3)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Cluster(Record):
     """An accepted cluster order. Its members are the pods that carry its id."""
 

@@ -20,8 +20,9 @@ def set_status(
     pod.status = status
     pod.updated_at = state.now
     pod.note(state.now, kind, before, reason, detail)
-    if status in VACATED and before not in VACATED:
+    if status in VACATED and not pod.vacated:
         pod.host.release(pod)
+        pod.vacated = True
     if status not in BILLED:
         if before in BILLED:
             billing.stop(state, pod)

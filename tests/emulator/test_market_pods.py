@@ -1,0 +1,443 @@
+"""What pods do as time goes on, what they cost, and how they end (contract 3.3, 7.3, 7.5, 7.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pulumi_lium.emulator.events import EventError
+from pulumi_lium.emulator.market import Market
+from pulumi_lium.emulator.refusal import Refusal
+from tests.support.market import ANA, ANA_TEAM, BOB, START, balance, charged, market, members, order, rent, running
+
+HOUR = 3600.0
+
+
+def statuses(here: Market) -> list[str]:
+    return [row["status"] for row in members(here)]
+
+
+def remove(here: Market, cluster_id: str, key: str = ANA) -> list[tuple[int, bool, str]]:
+    answer = here.delete_cluster(key, cluster_id)
+    return [(row["cluster_node_index"], row["success"], row["message"]) for row in answer["pods"]]
+
+
+def refusal_of(act: Any, *arguments: Any) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        act(*arguments)
+    return caught.value
+
+
+# Money ----------------------------------------------------------------------------------------------------------------
+
+
+def test_starting_is_free_and_running_bills_by_the_second() -> None:
+    here = market()
+    order(here, ["a1", "a2"])
+    here.advance_to(START + 30)
+    assert balance(here) == 1000.0
+    assert here.state()["ledger"] == []
+    here.advance_to(START + 30 + HOUR)
+    cluster = members(here)[0]["cluster_id"]
+    here.delete_cluster(ANA, cluster)
+    assert balance(here) == 1000.0 - 2 * 16.0
+    here.advance_to(START + 3 * HOUR)
+    assert balance(here) == 1000.0 - 2 * 16.0
+
+
+def test_debits_come_every_five_minutes() -> None:
+    here = market(boot={"seconds": [0, 0]})
+    running(here, ["a1", "a2"])
+    here.advance_to(START + 299)
+    assert balance(here) == 1000.0
+    here.advance_to(START + 300)
+    assert balance(here) == pytest.approx(1000.0 - 2 * 16.0 / 12)
+    here.advance_to(START + 1500)
+    rows = here.state()["ledger"]
+    assert len(rows) == 10
+    assert {(row["from"], row["to"]) for row in rows[:2]} == {("2026-09-21T14:13:20Z", "2026-09-21T14:18:20Z")}
+    assert {row["account"] for row in rows} == {"ana"}
+
+
+def test_one_long_step_and_many_short_ones_cost_the_same() -> None:
+    one, many = market(), market()
+    for here in (one, many):
+        order(here, ["a1", "a2", "a3"])
+    one.advance_to(START + 10_000)
+    for second in range(0, 10_001, 7):
+        many.advance_to(START + second)
+    many.advance_to(START + 10_000)
+    assert one.state() == many.state()
+
+
+def test_the_ledger_explains_the_balance_and_no_second_is_charged_twice() -> None:
+    here = market(boot={"seconds": [3.3, 77.7]})
+    for start, nodes in ((0.0, ["a1", "a2"]), (123.45, ["r1", "r2", "r3"])):
+        here.advance_to(START + start)
+        order(here, nodes)
+    here.advance_to(START + 4567.891)
+    for cluster in {row["cluster_id"] for row in members(here)}:
+        here.delete_cluster(ANA, cluster)
+    assert round((1000.0 - balance(here)) * 1e6) == charged(here, "ana")
+    for pod in here.state()["pods"]:
+        rows = [row for row in here.state()["ledger"] if row["pod"] == pod["id"]]
+        assert all(first["to"] == second["from"] for first, second in zip(rows, rows[1:], strict=False))
+        assert pod["charged_usd"] == pytest.approx(sum(row["usd"] for row in rows), abs=1e-9)
+
+
+def test_an_emptied_account_goes_on() -> None:
+    here = market()
+    running(here, ["a1", "a2"])
+    here.apply_event({"event": "balance", "account": "ana", "balance": 0.5})
+    here.advance_to(here.now + HOUR)
+    assert balance(here) < 0
+    assert statuses(here) == ["RUNNING", "RUNNING"]
+    assert round((1000.0 - balance(here)) * 1e6) == charged(here, "ana"), "the event's change is a row too"
+
+
+def test_a_workspaces_pods_are_charged_to_its_owner() -> None:
+    here = market()
+    running(here, ["a1", "a2"], "sk_bob_team")
+    here.advance_to(here.now + HOUR)
+    assert balance(here, BOB) == 1000.0
+    assert balance(here, ANA) < 1000.0
+
+
+# Failures -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_start_is_listed_for_three_minutes_and_frees_its_machine() -> None:
+    here = market()
+    order(here, ["a1", "a2"])
+    pods = members(here)
+    here.advance_to(START + 10)
+    here.apply_event({"event": "pod_fails", "pod": pods[1]["id"], "reason": "no active RDMA port"})
+    assert statuses(here) == ["PENDING", "CREATION_FAILED"]
+    here.advance_to(START + 189)
+    assert statuses(here) == ["RUNNING", "CREATION_FAILED"]
+    here.advance_to(START + 190)
+    assert statuses(here) == ["RUNNING"]
+    assert {row["pod"] for row in here.state()["ledger"]} <= {pods[0]["id"]}
+    assert order(here, ["a2", "a3"], BOB).committed
+    last = here.pod_events(ANA, pods[1]["id"])[-1]
+    assert (last["event_type"], last["from_status"], last["to_status"], last["detail"]) == (
+        "pod-lifecycle",
+        "PENDING",
+        "CREATION_FAILED",
+        "no active RDMA port",
+    )
+
+
+def test_an_event_by_rank_waits_for_the_next_order() -> None:
+    here = market()
+    here.apply_event({"event": "pod_fails", "rank": 1, "pod_name": "train", "reason": "driver"})
+    order(here, ["r1", "r2"], pod_name="other")
+    order(here, ["a1", "a2"])
+    here.advance_to(START + 30)
+    by_name = {(row["pod_name"], row["cluster_node_index"]): row["status"] for row in here.list_pods(ANA)}
+    assert by_name == {
+        ("other", 0): "RUNNING",
+        ("other", 1): "RUNNING",
+        ("train", 0): "RUNNING",
+        ("train", 1): "CREATION_FAILED",
+    }
+    order(here, ["a3", "a4"])
+    here.advance_to(START + 60)
+    assert [row["status"] for row in members(here)].count("CREATION_FAILED") == 1, "it happened once"
+
+
+def test_a_stuck_pod_stays_pending_and_overdue() -> None:
+    here = market()
+    here.apply_event({"event": "pod_stuck", "rank": 0})
+    order(here, ["a1", "a2"])
+    here.advance_to(START + 10 * HOUR)
+    row = members(here)[0]
+    assert (row["status"], row["estimated_ready_seconds"], row["phase"]) == ("PENDING", 0, "configuring ssh")
+    assert row["id"] not in {entry["pod"] for entry in here.state()["ledger"]}
+    remove(here, row["cluster_id"])
+    here.advance_to(here.now + 60)
+    assert members(here) == []
+
+
+def test_a_lost_pod_vanishes_without_a_word() -> None:
+    here = market()
+    rows = running(here, ["a1", "a2"])
+    here.advance_to(START + 330)
+    here.apply_event({"event": "pod_lost", "cluster": rows[0]["cluster_id"], "rank": 1})
+    assert [row["cluster_node_index"] for row in members(here)] == [0]
+    spent = [row["usd"] for row in here.state()["ledger"] if row["pod"] == rows[1]["id"]]
+    assert sum(spent) == pytest.approx(16.0 / 12)
+
+
+def test_a_lost_machine_breaks_its_pod_which_is_credited() -> None:
+    here = market()
+    rows = running(here, ["a1", "a2"])
+    here.advance_to(START + 30 + HOUR)
+    here.apply_event({"event": "machine_lost", "host": "a2"})
+    assert statuses(here) == ["RUNNING", "BROKEN"]
+    broken = [row for row in here.state()["ledger"] if row["pod"] == rows[1]["id"]]
+    assert sum(round(row["usd"] * 1e6) for row in broken) == 0
+    assert broken[-1]["kind"] == "credit"
+    for act in (here.reboot_pod, here.cancel_removal):
+        assert refusal_of(act, ANA, rows[1]["id"]).status == 400
+    here.advance_to(here.now + HOUR)
+    assert statuses(here) == ["RUNNING", "BROKEN"], "only a delete ends it"
+    assert remove(here, rows[0]["cluster_id"]) == [(0, True, "Pod deletion started"), (1, True, "Pod deletion started")]
+    assert round((1000.0 - balance(here)) * 1e6) == charged(here, "ana")
+
+
+def test_a_machine_lost_under_a_start_fails_it() -> None:
+    here = market()
+    order(here, ["a1", "a2"])
+    here.apply_event({"event": "machine_lost", "host": "a1"})
+    assert statuses(here) == ["CREATION_FAILED", "PENDING"]
+
+
+def test_a_reboot_bills_through() -> None:
+    here = market()
+    rows = running(here, ["a1", "a2"])
+    here.reboot_pod(ANA, rows[0]["id"])
+    assert members(here)[0]["status"] == "REBOOT_PENDING"
+    assert members(here)[0]["estimated_ready_seconds"] == 30
+    here.advance_to(START + 60)
+    assert statuses(here) == ["RUNNING", "RUNNING"]
+    here.advance_to(START + 30 + HOUR)
+    here.delete_cluster(ANA, rows[0]["cluster_id"])
+    assert balance(here) == 1000.0 - 32.0
+
+
+def test_events_that_mean_nothing_change_nothing() -> None:
+    here = market()
+    rows = running(here, ["a1", "a2"])
+    before = here.snapshot()
+    for event in (
+        {"event": "pod_fails", "pod": "nobody"},
+        {"event": "pod_stuck", "pod": rows[0]["id"]},
+        {"event": "refuse_delete", "cluster": "nobody", "rank": 0},
+        {"event": "pod_fails", "cluster": rows[0]["cluster_id"], "rank": 7},
+        {"event": "balance", "account": "nobody", "balance": 1},
+        {"event": "machine_lost", "host": "nobody"},
+        {"event": "rival_order", "fabric": "nobody"},
+        {"event": "rival_order", "fabric": "ib", "nodes": 3},
+        {"event": "pod_fails"},
+        {"event": "earthquake"},
+        {"event": "balance", "account": "ana"},
+        {"event": "balance", "account": "ana", "balance": float("nan")},
+        {"event": "machine_lost", "host": "a1", "why": "x"},
+        {"event": "machine_lost", "host": "a1", "at_s": 3},
+        {},
+    ):
+        with pytest.raises(EventError):
+            here.apply_event(event)
+    assert here.snapshot() == before
+
+
+# Deletes --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_delete_is_asynchronous_and_its_texts_are_the_services() -> None:
+    here = market()
+    rows = running(here, ["a1", "a2"])
+    cluster = rows[0]["cluster_id"]
+    answer = here.delete_cluster(ANA, cluster)
+    assert answer == {
+        "cluster_id": cluster,
+        "success": True,
+        "message": "Cluster deletion started for every member",
+        "pods": [
+            {
+                "pod_id": row["id"],
+                "pod_name": "train",
+                "cluster_node_index": row["cluster_node_index"],
+                "success": True,
+                "message": "Pod deletion started",
+            }
+            for row in rows
+        ],
+    }
+    assert statuses(here) == ["DELETING", "DELETING"]
+    assert {message for _, _, message in remove(here, cluster)} == {"Pod deletion is in progress"}
+    here.advance_to(here.now + 5)
+    assert members(here) == []
+    gone = refusal_of(here.delete_cluster, ANA, cluster)
+    assert (gone.status, gone.code, gone.message) == (404, "not_found", "Cluster not found")
+    assert here.pod_events(ANA, rows[0]["id"])[-1]["to_status"] == "DELETING"
+    assert refusal_of(here.get_pod, ANA, rows[0]["id"]).status == 404
+
+
+def test_a_member_that_refuses_stays_and_bills_and_the_others_go() -> None:
+    here = market()
+    rows = running(here, ["a1", "a2", "a3"])
+    cluster = rows[0]["cluster_id"]
+    here.apply_event({"event": "refuse_delete", "cluster": cluster, "rank": 1, "times": 2})
+    answer = here.delete_cluster(ANA, cluster)
+    assert answer["success"] is False
+    assert answer["message"] == "Cluster deletion failed for 1 of 3 member(s); the others are being removed"
+    assert answer["pods"][1]["message"] == (
+        "Pod deletion failed; call again to retry this member, or delete the pod on its own"
+    )
+    here.advance_to(here.now + 60)
+    assert [(row["cluster_node_index"], row["cluster_overlay_ip"]) for row in members(here)] == [(1, "10.42.0.2")]
+    assert here.state()["billing"] == {"pods": [rows[1]["id"]], "price_per_hour": 16.0}
+    assert remove(here, cluster)[0][1] is False
+    assert remove(here, cluster) == [(1, True, "Pod deletion started")]
+
+
+def test_zero_times_refuses_for_ever() -> None:
+    here = market()
+    here.apply_event({"event": "refuse_delete", "rank": 0, "times": 0})
+    rows = running(here, ["a1", "a2"])
+    for _ in range(5):
+        assert remove(here, rows[0]["cluster_id"])[0][1] is False
+    assert refusal_of(here.delete_pod, ANA, rows[0]["id"]).status == 409
+
+
+def test_a_delete_reaches_a_start_in_flight() -> None:
+    here = market()
+    order(here, ["a1", "a2"])
+    cluster = members(here)[0]["cluster_id"]
+    assert remove(here, cluster) == [(0, True, "Pod deletion started"), (1, True, "Pod deletion started")]
+    here.advance_to(START + HOUR)
+    assert members(here) == []
+    assert here.state()["ledger"] == []
+    assert all(row["free_gpus"] == 8 for row in here.state()["hosts"])
+
+
+def test_with_in_flight_cancel_off_nothing_is_removed_before_all_have_started() -> None:
+    here = market(settings={"cancel_in_flight_creates": False})
+    here.apply_event({"event": "pod_stuck", "rank": 1})
+    order(here, ["a1", "a2"])
+    here.advance_to(START + 30)
+    rows = members(here)
+    refusal = refusal_of(here.delete_cluster, ANA, rows[0]["cluster_id"])
+    assert (refusal.status, refusal.code) == (409, "conflict")
+    assert refusal.envelope("req-51c0") == {
+        "success": False,
+        "status_code": 409,
+        "error": {"code": "conflict", "message": "conflict", "hint": None, "request_id": "req-51c0"},
+        "message": {
+            "message": "A member of this cluster is still being created; try again later.",
+            "cluster_id": rows[0]["cluster_id"],
+            "pending_pods": [rows[1]["id"]],
+        },
+    }
+    assert statuses(here) == ["RUNNING", "PENDING"]
+    assert refusal_of(here.delete_pod, ANA, rows[1]["id"]).status == 409
+
+
+def test_anothers_cluster_is_403_and_inside_a_workspace_404() -> None:
+    here = market()
+    cluster = running(here, ["a1", "a2"])[0]["cluster_id"]
+    refusal = refusal_of(here.delete_cluster, BOB, cluster)
+    assert (refusal.status, refusal.message) == (403, "You do not have permission to access this pod")
+    refusal = refusal_of(here.delete_cluster, ANA_TEAM, cluster)
+    assert (refusal.status, refusal.message) == (404, "Cluster not found")
+    assert refusal_of(here.delete_cluster, ANA, "e4a2c9d1-7b60-4c35-9f18-6d0b8a3e5c77").status == 404
+    assert refusal_of(here.get_pod, BOB, members(here)[0]["id"]).status == 403
+    assert statuses(here) == ["RUNNING", "RUNNING"]
+
+
+def test_members_can_be_deleted_one_by_one() -> None:
+    here = market()
+    rows = running(here, ["a1", "a2"])
+    assert here.delete_pod(ANA, rows[0]["id"]) == {"success": True, "message": "Pod deletion started"}
+    assert here.delete_pod(ANA, rows[0]["id"])["message"] == "Pod deletion is in progress"
+    here.advance_to(here.now + 60)
+    assert [row["cluster_node_index"] for row in members(here)] == [1]
+    assert refusal_of(here.delete_pod, ANA, rows[0]["id"]).status == 404
+
+
+def test_a_failed_row_can_be_deleted() -> None:
+    here = market()
+    here.apply_event({"event": "pod_fails", "rank": 0})
+    rows = running(here, ["a1", "a2"])
+    assert statuses(here) == ["CREATION_FAILED", "RUNNING"]
+    order(here, ["a1", "a3"], BOB)
+    assert {success for _, success, _ in remove(here, rows[0]["cluster_id"])} == {True}
+    here.advance_to(here.now + 5)
+    assert members(here) == []
+    assert {row["id"]: row["free_gpus"] for row in here.state()["hosts"]}["a1"] == 0, "it is another's by now"
+
+
+# Scheduled removal ----------------------------------------------------------------------------------------------------
+
+
+def at(seconds: float) -> dict[str, str]:
+    from pulumi_lium.emulator.wire import iso
+
+    return {"removal_scheduled_at": iso(START + seconds)}
+
+
+def test_a_pod_is_removed_at_its_time_and_the_last_time_set_counts() -> None:
+    here = market()
+    rows = running(here, ["a1", "a2"])
+    first, second = (row["id"] for row in rows)
+    here.schedule_removal(ANA, first, at(500))
+    here.schedule_removal(ANA, first, at(1000))
+    here.schedule_removal(ANA, second, at(800))
+    here.cancel_removal(ANA, second)
+    assert members(here)[0]["removal_scheduled_at"] == at(1000)["removal_scheduled_at"]
+    assert members(here)[1]["removal_scheduled_at"] is None
+    here.advance_to(START + 999)
+    assert statuses(here) == ["RUNNING", "RUNNING"]
+    here.advance_to(START + 1000)
+    assert statuses(here) == ["DELETING", "RUNNING"]
+    assert refusal_of(here.schedule_removal, ANA, first, at(2000)).status == 409
+    here.advance_to(START + 1005)
+    assert statuses(here) == ["RUNNING"]
+
+
+def test_a_time_may_be_set_while_a_pod_starts_and_a_past_one_removes_at_once() -> None:
+    here = market()
+    order(here, ["a1", "a2"])
+    pods = [row["id"] for row in members(here)]
+    here.schedule_removal(ANA, pods[0], at(10))
+    here.schedule_removal(ANA, pods[1], at(-100))
+    here.advance_to(START + 0.001)
+    assert statuses(here) == ["PENDING", "DELETING"]
+    here.advance_to(START + 15)
+    assert members(here) == []
+    assert here.state()["ledger"] == []
+
+
+@pytest.mark.parametrize("text", ["", "tomorrow", 5, None, "2026-13-01T00:00:00Z"])
+def test_a_time_that_is_none_is_422(text: Any) -> None:
+    here = market()
+    pod = rent(here, "lone")
+    assert refusal_of(here.schedule_removal, ANA, pod, {"removal_scheduled_at": text}).status == 422
+
+
+@pytest.mark.parametrize("text", ["2026-09-21T16:00:00Z", "2026-09-21T16:00:00", "2026-09-21T18:00:00+02:00"])
+def test_times_with_and_without_a_zone_are_one(text: str) -> None:
+    here = market()
+    pod = rent(here, "lone")
+    here.schedule_removal(ANA, pod, {"removal_scheduled_at": text})
+    assert here.get_pod(ANA, pod)["removal_scheduled_at"] == "2026-09-21T16:00:00Z"
+
+
+def test_a_refused_scheduled_removal_is_tried_again() -> None:
+    here = market()
+    rows = running(here, ["a1", "a2"])
+    here.apply_event({"event": "refuse_delete", "pod": rows[0]["id"]})
+    here.schedule_removal(ANA, rows[0]["id"], at(100))
+    here.advance_to(START + 159)
+    assert statuses(here)[0] == "RUNNING"
+    here.advance_to(START + 160)
+    assert statuses(here)[0] == "DELETING"
+
+
+def test_time_never_runs_back() -> None:
+    here = market()
+    here.advance_to(START + 100)
+    here.advance_to(START + 50)
+    assert here.now == START + 100
+
+
+def test_next_due_tells_what_comes_next() -> None:
+    here = market(events=[{"at_s": 1000, "event": "machine_taken", "host": "a1"}])
+    assert here.next_due() == START + 1000
+    order(here, ["a1", "a2"])
+    assert here.next_due() == START + 30
+    here.advance_to(START + 30)
+    assert here.next_due() == START + 300
