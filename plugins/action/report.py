@@ -12,8 +12,11 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.lium.cluster.plugins.module_utils._record import merge_by_id
+from ansible_collections.lium.cluster.plugins.plugin_utils._fabric import compare_hosts
 from ansible_collections.lium.cluster.plugins.plugin_utils._report import (
     build_report,
+    facts_of_host,
     failure_message,
     records_of_host,
     render,
@@ -43,10 +46,14 @@ class ActionModule(ActionBase):
         if not hosts:
             raise AnsibleActionFail("no host in this play: is the inventory's group lium_fabric filled?")
         hostvars = variables["hostvars"]
-        records = {}
+        records, facts = {}, {}
         for host in hosts:
             known = hostvars[host]
-            records[host] = records_of_host({name: known[name] for name in options["results"] if name in known})
+            results = {name: known[name] for name in options["results"] if name in known}
+            records[host] = records_of_host(results)
+            facts[host] = facts_of_host(results)
+        for host, compared in compare_hosts(facts).items():
+            records[host] = merge_by_id(records[host], compared)
         report = build_report(records, options["playbook"], datetime.now(timezone.utc))
         display.display(render(report))
 

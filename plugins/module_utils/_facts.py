@@ -7,12 +7,13 @@ For internal use of the collection; may change in any release.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError
-from ansible_collections.lium.cluster.plugins.module_utils._probe import ProbeError
+from ansible_collections.lium.cluster.plugins.module_utils._probe import CommandError, ProbeError
 
 #: One part of the facts, read from a host.
 Reader = Callable[[Host], Any]
@@ -73,8 +74,23 @@ def _rdma(host: Host) -> dict[str, Any]:
         "roce_addresses": list(view.addresses),
         "nccl_ib_hca": view.nccl_ib_hca,
         "nccl_ib_gid_index": view.nccl_ib_gid_index,
+        "sm_guids": _sm_guids(host),
         "netdev_mtu": {netdev: host.netdev_mtu(netdev) for netdev in host.fabric_netdevs},
     }
+
+
+def _sm_guids(host: Host) -> dict[str, str]:
+    """Subnet manager LID -> GUID of its port, where ``sminfo`` is there and answers (host-contract 3.5)."""
+    guids = {}
+    for port in host.view.infiniband_ports:
+        try:
+            text = host.probe.output("sminfo", "-C", port.device, "-P", str(port.number))
+        except CommandError:
+            continue  # needs root and ib_umad; the LID alone then stands for the fabric
+        match = re.search(r"sm guid (0x[0-9a-f]{1,16})", text)
+        if match:
+            guids[port.sm_lid] = match.group(1)
+    return guids
 
 
 def _addresses(host: Host) -> list[dict[str, Any]]:

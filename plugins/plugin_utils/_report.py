@@ -53,6 +53,15 @@ def records_of_host(results: Mapping[str, Any]) -> list[Record]:
     return merge_by_id(*groups)
 
 
+def facts_of_host(results: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of one host from what its tasks registered; of two with one name the later look's wins."""
+    facts: dict[str, Any] = {}
+    for result in results.values():
+        if isinstance(result, Mapping) and "records" in result:
+            facts.update(result.get("facts", {}))
+    return facts
+
+
 def _unreachable(result: Mapping[str, Any]) -> Record:
     return _no_answer("host.reachable", "Ansible reaches the host", result, "Mend the way to the host (ssh, become)")
 
