@@ -30,6 +30,7 @@ EXAMPLE = ROOT / "examples" / "cluster"
 STACK = "demo"
 KEY = "sk_emulator_owner"
 CLUSTER_TYPE = "pulumi-python:dynamic/lium:Cluster"
+READY_TYPE = "pulumi-python:dynamic/lium:ClusterReady"
 INTERRUPT_GRACE_S = 120.0
 STEPS = 6
 
@@ -109,9 +110,10 @@ class Project:
         """Outputs of the cluster, from the stack's state."""
         resources = self.read("stack", "export", "--stack", STACK)["deployment"].get("resources") or []
         found = [item["outputs"] for item in resources if item["type"] == CLUSTER_TYPE]
-        if len(found) != 1:
-            raise DemoFailed(f"the stack's state holds {len(found)} clusters, expected one")
-        return dict(found[0])
+        ready = [item["outputs"] for item in resources if item["type"] == READY_TYPE]
+        if len(found) != 1 or len(ready) != 1:
+            raise DemoFailed(f"the stack's state holds {len(found)} clusters, {len(ready)} ready ones; expected one")
+        return {**found[0], **ready[0]}
 
     def destroy(self) -> None:
         # A lock is left only where the engine was killed; without one, cancel has nothing to do and says so.
@@ -134,28 +136,30 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def describe(cluster: dict[str, Any], exported: dict[str, Any]) -> str:
-    """What was ordered: offer, price, nodes, and what the program exports."""
-    rows = [("rank", "overlay", "machine", "GPUs", "ssh", "USD/h")]
+    """What was ordered: the offer and price from the state, the nodes and the rest as the program exports them."""
+    nodes = exported["nodes"]
+    rows = [("rank", "overlay", "machine", "GPUs", "enter with", "USD/h")]
     rows += [
         (
-            str(int(node["rank"])),
+            f"{node['rank']:.0f}",
             node["overlay_ip"],
             node["machine_id"],
-            f"{node['gpus']:.0f} x {cluster['gpu_type']}",
-            f"{node['public_host']}:{node['ssh_port']:.0f}",
+            f"{node['gpu_count']:.0f} x {node['gpu_type']}",
+            node["ssh_command"],
             f"{node['price_per_hour']:.2f}",
         )
-        for node in cluster["nodes_info"]
+        for node in nodes
     ]
-    count = len(cluster["nodes_info"])
-    offer = (
-        f"offer chosen: {count} x {cluster['gpus_per_node']:.0f} {cluster['gpu_type']} on {cluster['fabric_type']} "
-        f"fabric {cluster['fabric_id']}"
-    )
-    price = f"price: ${cluster['price_per_hour']:.2f} an hour; status {cluster['status']}"
-    master = f"master address for torchrun: {cluster['master_addr']}"
-    outputs = [f"  {name} = {json.dumps(value)}" for name, value in sorted(exported.items())]
-    return "\n".join([offer, price, table(rows), master, "outputs of the program:", *outputs])
+    lines = [
+        f"offer chosen: {len(nodes)} machines of {cluster['gpus_per_node']:.0f} x {cluster['gpu_type']}, "
+        f"{cluster['fabric_type']} fabric {cluster['fabric_id']}",
+        f"price: ${cluster['price_per_hour']:.2f} an hour, ends by itself at {cluster['expires_at']}",
+        table(rows),
+        f"master address for torchrun: {exported['master']}",
+        "hostfile:",
+        *("  " + line for line in exported["hostfile"].splitlines()),
+    ]
+    return "\n".join(lines)
 
 
 def settle(emulator: Emulator) -> str:
@@ -180,6 +184,7 @@ def demonstrate(scratch: Path) -> None:
         say(f"answers at {emulator.base_url}")
         project = Project(scratch, pulumi, emulator.base_url)
         project.show("stack", "init", STACK)
+        project.show("config", "set", "--stack", STACK, "sshPublicKey", "key.pub")
         step(3, f"pulumi up of {EXAMPLE.relative_to(ROOT)}")
         try:
             project.show("up", "--yes", "--stack", STACK)
