@@ -36,7 +36,7 @@ class LiumCluster(Resource, module="lium", name="Cluster"):
     gpus_per_node: pulumi.Output[int]
     nodes_info: pulumi.Output[list[dict[str, Any]]]
     """Per rank: `rank`, `pod_id`, `machine_id`, `overlay_ip`, `status`, `public_host`, `ssh_port`, `ssh_command`,
-    `gpu_type`, `gpu_count`, `price_per_hour` (USD)."""
+    `gpu_type`, `gpus`, `price_per_hour` (USD)."""
     master_addr: pulumi.Output[str]
     """Overlay address of rank 0: `10.42.0.1`."""
     node_addrs: pulumi.Output[list[str]]
@@ -194,7 +194,7 @@ _OUTPUTS = (
 
 
 def _owner(resource_name: str, opts: pulumi.ResourceOptions | None) -> pulumi.Input[str]:
-    """`organization/project/stack/resource`; below a component the resource part tells its place, so that it is unique."""
+    """`organization/project/stack/resource`; below a component its place is in the last part, so that it is unique."""
     stack = f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
     parent = opts.parent if opts is not None else None
     if parent is None:

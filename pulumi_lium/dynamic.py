@@ -60,7 +60,7 @@ def _at_the_edge(verb: F) -> F:
             return verb(*args)
         except LiumError as error:
             message = str(error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  the engine would show a person the whole traceback
             message = (
                 f"{type(error).__name__}: {error}{_where(error)}. This is a fault of pulumi-lium, please report it"
             )

@@ -120,7 +120,8 @@ def _operation(route: Route) -> dict[str, Any]:
 def _parameters(route: Route) -> Iterator[dict[str, Any]]:
     for segment in route.segments:
         if segment.startswith("{"):
-            yield {"name": segment[1:-1], "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+            schema = {"type": "string", "format": "uuid"} if route.uuid else {"type": "string", "minLength": 1}
+            yield {"name": segment[1:-1], "in": "path", "required": True, "schema": schema}
     for parameter in route.query:
         yield {
             "name": parameter.name,

@@ -39,7 +39,8 @@ class Text:
 class Route:
     """One route: how it is matched, what it takes and answers, and which verb of the market serves it.
 
-    `errors` are the statuses beyond those every route may answer; `keyless` routes answer without an API key too.
+    `errors` are the statuses beyond those every route may answer; `keyless` routes answer without an API key too;
+    `uuid` says that the path's id must be one.
     """
 
     method: str
@@ -54,6 +55,7 @@ class Route:
     errors: tuple[int, ...] = ()
     keyless: bool = False
     idempotent: bool = False
+    uuid: bool = False
     segments: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -179,6 +181,7 @@ ROUTES: tuple[Route, ...] = (
         "templates",
         errors=(404, 422),
         keyless=True,
+        uuid=True,
     ),
     Route(
         "POST",

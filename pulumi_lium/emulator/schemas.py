@@ -8,7 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+)
 
 from .wire import epoch
 
@@ -34,7 +42,9 @@ def _distinct(value: list[str]) -> list[str]:
 
 Whole = Annotated[int, BeforeValidator(_whole_number)]
 Timestamp = Annotated[str, AfterValidator(_timestamp), WithJsonSchema({"type": "string", "format": "date-time"})]
-PortCount = Annotated[Whole, Field(ge=1, le=65535)]
+Text = Annotated[str, StringConstraints(pattern=r"\S")]
+"""Text that is not blank."""
+PortCount = Annotated[int, Field(ge=1, le=65535), BeforeValidator(_whole_number)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +90,12 @@ class Body(BaseModel):
 class ClusterOrderBody(Body):
     """Contract 4.8. `user_public_key` is a list although its name is singular."""
 
-    pod_name: str = Field(min_length=1)
-    template_id: str
+    pod_name: Text
+    template_id: Text
     executor_uuids: Annotated[
-        list[str], Field(min_length=2, json_schema_extra={"uniqueItems": True}), AfterValidator(_distinct)
+        list[Text], Field(min_length=2, json_schema_extra={"uniqueItems": True}), AfterValidator(_distinct)
     ]
-    user_public_key: list[str] = Field(min_length=1)
+    user_public_key: list[Text] = Field(min_length=1)
     initial_port_count: PortCount | None = None
     enable_volume_encryption: bool | None = None
     enable_backups: bool | None = None
@@ -94,33 +104,33 @@ class ClusterOrderBody(Body):
 class RentBody(Body):
     """Contract 4.11, one host."""
 
-    pod_name: str = Field(min_length=1)
+    pod_name: Text
     template_id: str | None = None
     dockerfile_content: str | None = None
     volume_id: str | None = None
-    user_public_key: list[str] = Field(min_length=1)
+    user_public_key: list[Text] = Field(min_length=1)
     initial_port_count: PortCount | None = None
     enable_volume_encryption: bool | None = None
     backup_log_id: str | None = None
     restore_path: str | None = None
     enable_backups: bool | None = None
-    gpu_count: Annotated[Whole, Field(ge=1)] | None = None
-    termination_hours: Annotated[Whole, Field(ge=1, le=720)] | None = None
+    gpu_count: Annotated[int, Field(ge=1), BeforeValidator(_whole_number)] | None = None
+    termination_hours: Annotated[int, Field(ge=1, le=720), BeforeValidator(_whole_number)] | None = None
     build_context_sha256: str | None = None
 
 
 class SshKeyBody(Body):
     """Contract 4.3."""
 
-    name: str = Field(min_length=1)
-    public_key: str = Field(min_length=1)
+    name: Text
+    public_key: Text
 
 
 class TemplateChange(Body):
     """Contract 4.4: any of a template's fields."""
 
-    name: str | None = Field(default=None, min_length=1)
-    docker_image: str | None = Field(default=None, min_length=1)
+    name: Text | None = None
+    docker_image: Text | None = None
     docker_image_digest: str | None = None
     docker_image_tag: str | None = None
     internal_ports: list[Whole] | None = None
@@ -140,8 +150,8 @@ class TemplateChange(Body):
 class TemplateBody(Body):
     """Contract 4.4: a new template; what is left out takes the default that the official client sends."""
 
-    name: str = Field(min_length=1)
-    docker_image: str = Field(min_length=1)
+    name: Text
+    docker_image: Text
     docker_image_digest: str = ""
     docker_image_tag: str = "latest"
     internal_ports: list[Whole] = [22, 8000]

@@ -109,9 +109,8 @@ def _differences(state: Mapping[str, Any], inputs: Mapping[str, Any], adopted: b
     known = {name: value for name, value in inputs.items() if name not in found}
     if "nodes" in known:
         found.update(unmet(selectors_of(known), facts_of_state(state)))
-    if adopt := known.get("adopt"):
-        if adopt != cluster_id:
-            found["adopt"] = f"cluster {adopt} is to be adopted, this one is {cluster_id}"
+    if (adopt := known.get("adopt")) and adopt != cluster_id:
+        found["adopt"] = f"cluster {adopt} is to be adopted, this one is {cluster_id}"
     if (known.get("account") or None) != (setting(state, "account") or None) and "account" not in found:
         found["account"] = f"account {setting(state, 'account') or 'default'}, now {known.get('account') or 'default'}"
     if not adopted:
@@ -147,9 +146,8 @@ def _order_differences(state: Mapping[str, Any], known: Mapping[str, Any], found
         elif name == "ports_per_node" and wanted is not None and running is None and "requested" in state:
             differences[name] = f"{name} not set, now {wanted}"
     old_keys, new_keys = setting(state, "ssh_public_keys"), known.get("ssh_public_keys")
-    if old_keys and new_keys and "ssh_public_keys" not in found:
-        if {key_identity(key) for key in old_keys} != {key_identity(key) for key in new_keys}:
-            differences["ssh_public_keys"] = "the set of SSH keys is another one"
+    if old_keys and new_keys and set(map(key_identity, old_keys)) != set(map(key_identity, new_keys)):
+        differences["ssh_public_keys"] = "the set of SSH keys is another one"
     return differences
 
 

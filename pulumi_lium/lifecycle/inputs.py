@@ -24,7 +24,7 @@ DEFAULT_DELETE_TIMEOUT = 900
 Parser = Callable[[Any], Any]
 
 
-# -- parsers: a value in, the value to keep out, ValueError with a reason that follows "property: " ------------------------
+# Parsers: a value in, the value to keep out; ValueError with a reason that reads on from "property: ".
 
 
 def _whole(lowest: int, highest: int) -> Parser:
@@ -275,9 +275,8 @@ def _between_fields(kept: Mapping[str, Any], props: Mapping[str, Any]) -> Failur
     nodes, machines, keys = kept.get("nodes"), kept.get("machines"), kept.get("ssh_public_keys")
     if isinstance(nodes, int) and machines is not None and not has_unknown(machines) and len(machines) != nodes:
         failures.append(("machines", f"names {len(machines)} machines for {nodes} nodes: name as many as `nodes` says"))
-    if props.get("ssh_public_keys") is None or keys == []:
-        if kept.get("adopt") is None:
-            failures.append(("ssh_public_keys", "is missing: at least one public key, or nobody could log in"))
+    if (props.get("ssh_public_keys") is None or keys == []) and kept.get("adopt") is None:
+        failures.append(("ssh_public_keys", "is missing: at least one public key, or nobody could log in"))
     return failures
 
 

@@ -68,7 +68,7 @@ def node_info(pod: Pod) -> dict[str, Any]:
         "ssh_port": pod.ssh_port,
         "ssh_command": pod.ssh_command or None,
         "gpu_type": pod.node.gpu_type if pod.node else None,
-        "gpu_count": row["gpu_count"],
+        "gpus": row["gpu_count"],
         "price_per_hour": row["price_per_hour"],
     }
 

@@ -86,8 +86,9 @@ def newest_template(ctx: Context) -> str:
     found = [template for template in ctx.api.templates.list() if template.is_cluster_image and template.id]
     if not found:
         raise OperationFailed(
-            f"No template with the image {CLUSTER_IMAGE} is visible to this key, so nothing was ordered. Set template_id",
+            f"No template with the image {CLUSTER_IMAGE} is visible to this key, so nothing was ordered",
             code="no_template",
+            hint="Set template_id.",
         )
     return max(found, key=lambda template: (template.tag_order, template.id)).id
 
@@ -97,15 +98,18 @@ def _send(ctx: Context, args: ClusterArgs, template_id: str) -> tuple[Intent, Pi
     with ctx.claims.ordering():
         snapshot = _snapshot(ctx, args)
         pick = _choose(ctx.api.offers.list(), args, ctx)
-        key = args.idempotency_key or ""
+        key, taken = args.idempotency_key or "", frozenset[str]()
         for picks_left in reversed(range(_PICKS)):
             intent = _intent(ctx, args, template_id, snapshot, pick, key)
             try:
                 outcome = send(ctx, intent)
             except (OrderRefused, Conflict, Invalid, NotFound) as refusal:
+                refusal.hint = refusal.hint or "Nothing was rented. Run `pulumi up` again, or change the order."
                 if not picks_left or args.selectors.machines is not None:
                     raise
-                pick, key = _another(ctx, args, pick, refusal), idempotency_key(ctx.rng)
+                offers = ctx.api.offers.list()
+                taken |= _taken(offers, pick, refusal)
+                pick, key = _another(ctx, args, offers, taken, refusal), idempotency_key(ctx.rng)
                 ctx.report(f"{args.name}: refused, as a machine was taken ({refusal.message}); now {pick.describe()}.")
             else:
                 ctx.claims.release(args.owner)
@@ -145,22 +149,25 @@ def _choose(offers: Sequence[Offer], args: ClusterArgs, ctx: Context) -> Pick:
         return select(offers, args.selectors)
 
 
-def _another(ctx: Context, args: ClusterArgs, refused: Pick, refusal: LiumError) -> Pick:
-    """New machines after a definite refusal, if a machine of the old pick is gone; else the refusal stands.
+def _taken(offers: Sequence[Offer], refused: Pick, refusal: LiumError) -> frozenset[str]:
+    """The machines of a refused order that are gone. If none is, something else was wrong and the refusal stands.
 
-    What is gone is read from the offers, and from the refusal where it names a machine: its wording is not pinned.
+    That is read from the offers, and from the refusal where it names a machine: its wording is not pinned.
     """
-    offers = ctx.api.offers.list()
     free = {node.id for offer in offers for node in offer.nodes}
-    taken = {machine for machine in refused.machine_ids if machine not in free or machine in refusal.message}
+    taken = frozenset(machine for machine in refused.machine_ids if machine not in free or machine in refusal.message)
     if not taken:
         raise refusal
+    return taken
+
+
+def _another(
+    ctx: Context, args: ClusterArgs, offers: Sequence[Offer], taken: frozenset[str], refusal: LiumError
+) -> Pick:
     try:
         return select(offers, args.selectors, taken=taken | ctx.claims.of_others(args.owner))
     except NothingMatches as error:
-        raise NothingMatches(
-            f"The order was refused ({refusal.message}), since a machine was taken. {error}"
-        ) from refusal
+        raise NothingMatches(f"The order was refused, as a machine was taken ({refusal.message}). {error}") from refusal
 
 
 def _intent(

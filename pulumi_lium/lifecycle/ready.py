@@ -93,8 +93,8 @@ def wait_ready(ctx: Context, args: ReadyArgs) -> dict[str, Any]:
     """
     if args.unscheduled:
         raise OperationFailed(
-            f"{args.title} runs without its whole ttl: no removal time for {'; '.join(args.unscheduled)}. It is kept and"
-            f" bills {usd(args.price_per_hour)} until it is removed. Run `pulumi up` again to set the time",
+            f"{args.title} runs without its whole ttl: no removal time for {'; '.join(args.unscheduled)}. It is kept"
+            f" and bills {usd(args.price_per_hour)} until it is removed. Run `pulumi up` again to set the time",
             code="ttl_incomplete",
         )
     if not args.wait:
@@ -209,14 +209,12 @@ def _give_up(
 
 def _unreadable(args: ReadyArgs, error: LiumError | str) -> OperationFailed:
     return OperationTimeout(
-        f"{args.title}: whether its nodes run is not known, as the listing cannot be read: {str(error).rstrip('.')}. The"
-        f" cluster is kept and bills up to {usd(args.price_per_hour)}. Run `pulumi up` again to go on waiting, or"
+        f"{args.title}: whether its nodes run is not known, as the listing cannot be read: {str(error).rstrip('.')}."
+        f" The cluster is kept and bills up to {usd(args.price_per_hour)}. Run `pulumi up` again to go on waiting, or"
         " `pulumi destroy`",
         code="not_readable",
     )
 
-
-# -- the other verbs of the readiness resource ------------------------------------------------------------------------------
 
 READY_EFFECTS: dict[str, Effect] = {
     "cluster_id": "replace",

@@ -58,7 +58,7 @@ def send(ctx: Context, intent: Intent) -> OrderAnswer | LiumError:
 
 
 def settle(ctx: Context, intent: Intent, outcome: OrderAnswer | LiumError) -> Placed:
-    """The members of a sent order. Raises `OrderUnsettled` when neither answers nor the listing tell what came of it."""
+    """The members of a sent order. Raises `OrderUnsettled` where neither answers nor the listing tell its outcome."""
     if isinstance(outcome, LiumError):
         outcome, refusal = _resend(ctx, intent, outcome)
     else:
@@ -80,8 +80,8 @@ def settle(ctx: Context, intent: Intent, outcome: OrderAnswer | LiumError) -> Pl
 def _resend(ctx: Context, intent: Intent, lost: LiumError) -> tuple[OrderAnswer | LiumError, LiumError | None]:
     """Asks again with the same key and body, where that is safe: (what is known now, a definite refusal).
 
-    A refusal of the resend alone (its key, its budget) says nothing about the first order. Any other refusal is believed
-    only if the listing has no such cluster: the first order itself may hold the machines that the second one lacks.
+    A refusal of the resend alone (its key, its budget) says nothing about the first order. Any other refusal is
+    believed only if the listing has no such cluster: the first order may hold the machines that the second lacks.
     """
     ctx.report(f"{intent.pod_name}: the answer to the order was lost ({lost.message}); finding out what came of it.")
     if not _honours_keys(ctx):
