@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pulumi_lium.emulator.events import EventError
 from pulumi_lium.emulator.market import Market, load_scenario
@@ -128,6 +131,18 @@ def test_the_largest_proven_set_is_found_where_dropping_greedily_would_not() -> 
     [nodes] = offered(here)
     assert len(nodes) == 4 + 4
     assert not any({a, b} <= set(nodes) for a, b in map(tuple, bad))
+
+
+@given(st.sets(st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(lambda pair: pair[0] < pair[1])))
+def test_no_larger_proven_set_exists(bad: set[tuple[int, int]]) -> None:
+    names = [f"r{i}" for i in range(8)]
+    pairs = [[names[a], names[b], None if (a, b) in bad else 9.0] for a, b in combinations(range(8), 2)]
+    here = fabric_market([roce({"pairs": pairs})], [host(name, "roce") for name in names])
+    best = max(
+        (size for size in range(2, 9) for some in combinations(range(8), size) if not bad & set(combinations(some, 2))),
+        default=0,
+    )
+    assert [len(nodes) for nodes in offered(here)] == ([best] if best else [])
 
 
 def test_events_move_offers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from pulumi_lium.emulator.events import EventError
 from pulumi_lium.emulator.market import Market
 from pulumi_lium.emulator.refusal import Refusal
+from pulumi_lium.emulator.wire import iso
 from tests.support.market import ANA, ANA_TEAM, BOB, START, balance, charged, market, members, order, rent, running
 
 HOUR = 3600.0
@@ -82,7 +84,7 @@ def test_the_ledger_explains_the_balance_and_no_second_is_charged_twice() -> Non
     assert round((1000.0 - balance(here)) * 1e6) == charged(here, "ana")
     for pod in here.state()["pods"]:
         rows = [row for row in here.state()["ledger"] if row["pod"] == pod["id"]]
-        assert all(first["to"] == second["from"] for first, second in zip(rows, rows[1:], strict=False))
+        assert all(first["to"] == second["from"] for first, second in pairwise(rows))
         assert pod["charged_usd"] == pytest.approx(sum(row["usd"] for row in rows), abs=1e-9)
 
 
@@ -364,8 +366,6 @@ def test_a_failed_row_can_be_deleted() -> None:
 
 
 def at(seconds: float) -> dict[str, str]:
-    from pulumi_lium.emulator.wire import iso
-
     return {"removal_scheduled_at": iso(START + seconds)}
 
 
