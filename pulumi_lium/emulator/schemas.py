@@ -114,7 +114,7 @@ class RentBody(Body):
     backup_log_id: str | None = None
     restore_path: str | None = None
     enable_backups: bool | None = None
-    gpu_count: Annotated[int, Field(ge=1), BeforeValidator(_whole_number)] | None = None
+    gpu_count: Annotated[int, Field(ge=1, le=64), BeforeValidator(_whole_number)] | None = None
     termination_hours: Annotated[int, Field(ge=1, le=720), BeforeValidator(_whole_number)] | None = None
     build_context_sha256: str | None = None
 
