@@ -3,8 +3,8 @@
 It answers one question: what does a test show, given what else runs at that moment? Simulations, tests and the fake
 perftest of the rehearsal all ask it, so that a verdict is judged against a planted fault and not against itself.
 
-Each rail is a plane of its own: the NICs of one rail of the hosts of a rack hang on one leaf, leaves of a plane meet in a
-spine. A test that stays in a leaf touches two cables; one that leaves it also touches two uplinks.
+Each rail is a plane of its own: the NICs of one rail of the hosts of a rack hang on one leaf, leaves of a plane meet
+in a spine. A test that stays in a leaf touches two cables; one that leaves it also touches two uplinks.
 """
 
 from __future__ import annotations
@@ -58,8 +58,11 @@ class NicFault:
 
 @dataclasses.dataclass(frozen=True)
 class CableFault:
-    """Cable, optic or switch port of one NIC loses packets. ``role`` says in which direction: what the host receives
-    (``server``), sends (``client``), or both (``None``). ``lossy`` leaves a few percent of the rate, else nothing passes."""
+    """Cable, optic or switch port of one NIC loses packets.
+
+    ``role`` says in which direction: what the host receives (``server``), sends (``client``), or both (``None``).
+    ``lossy`` leaves a few percent of the rate, else nothing passes.
+    """
 
     host: str
     rail: int
@@ -69,7 +72,10 @@ class CableFault:
 
 @dataclasses.dataclass(frozen=True)
 class GroupFault:
-    """The link that joins a rack's leaves to the rest is cut, or slowed by ``factor``; ``rail=None`` means every plane."""
+    """The link that joins a rack's leaves to the rest is cut, or slowed by ``factor``.
+
+    ``rail=None`` means every plane.
+    """
 
     leaf: int
     rail: int | None = None
@@ -78,7 +84,10 @@ class GroupFault:
 
 @dataclasses.dataclass(frozen=True)
 class Oversubscription:
-    """Uplinks carry only ``flows`` flows at full rate at one time; more share them. Nothing shows when a test is alone."""
+    """Uplinks carry only ``flows`` flows at full rate at one time.
+
+    More share them. Nothing shows when a test is alone.
+    """
 
     flows: float
 
@@ -119,7 +128,7 @@ class Fabric:
         return self._leaf[flow.server] != self._leaf[flow.client]
 
     def run(self, flow: Flow, beside: Sequence[Flow] = ()) -> Shown:
-        """What the test shows while the tests ``beside`` it run on the fabric."""
+        """What the test shows while the tests ``beside`` it run on the fabric; itself among them does not count."""
         chance = zlib.crc32(f"{self.seed}/{flow.server}/{flow.client}/{flow.rail}".encode()) / 2**32
         left = 1.0  # the narrowest place on the way counts
         for fault in self.faults:
@@ -132,7 +141,7 @@ class Fabric:
 
     def run_round(self, flows: Sequence[Flow]) -> list[Shown]:
         """What tests show that run at the same time."""
-        return [self.run(flow, [other for other in flows if other is not flow]) for flow in flows]
+        return [self.run(flow, flows) for flow in flows]
 
     def _told(self, fault: Fault, flow: Flow) -> Shown | None:
         """The failure that an end names itself, before any packet of data is sent."""
@@ -167,7 +176,7 @@ class Fabric:
         """The share of the most crowded of the uplinks in use: up from the client's leaf, down to the server's."""
         if not self.crosses(flow):
             return 1.0
-        others = [other for other in beside if other.rail == flow.rail and self.crosses(other)]
+        others = [other for other in beside if other != flow and other.rail == flow.rail and self.crosses(other)]
         up = 1 + sum(self._leaf[other.client] == self._leaf[flow.client] for other in others)
         down = 1 + sum(self._leaf[other.server] == self._leaf[flow.server] for other in others)
         return min(1.0, fault.flows / max(up, down))

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ansible_collections.lium.cluster.plugins.module_utils._roce import culprit
-from ansible_collections.lium.cluster.plugins.module_utils._roce.culprit import Guilty, Outcome, accused_end, diagnose
+from ansible_collections.lium.cluster.plugins.module_utils._roce.culprit import Guilty, Outcome, diagnose
+from ansible_collections.lium.cluster.plugins.module_utils._roce.failures import failure
 from ansible_collections.lium.cluster.plugins.module_utils._roce.passmark import OK, Rail, ceiling, mark
 from ansible_collections.lium.cluster.plugins.module_utils._roce.rerun import plan_reruns
 from ansible_collections.lium.cluster.plugins.module_utils._roce.timetable import LinkTest, Round, timetable
@@ -39,8 +40,8 @@ class Verdict(NamedTuple):
     """What a simulated verification found, and what it cost."""
 
     guilty: list[Guilty]
-    tests: int
-    rounds: int
+    outcomes: list[Outcome]
+    rounds: list[Round]
     extra_rounds: int
 
 
@@ -48,9 +49,10 @@ def outcome(fabric: Fabric, test: LinkTest, shown: Shown, alone: bool = False) -
     """A shown result, judged with the collection's own marks."""
     rail = Rail(fabric.link_gbps)
     told = mark(shown.gigabits_per_second, ceiling(rail, rail, MTU))
-    return Outcome(
-        test, told.status != OK, told.share, shown.failure, accused_end(shown.failure, shown.end, test), alone
-    )
+    accused = None
+    if shown.failure:
+        accused = failure(shown.failure, end=shown.end).accuses(server=test.server, client=test.client)
+    return Outcome(test, told.status != OK, told.share, shown.failure, accused, alone)
 
 
 def run_rounds(fabric: Fabric, rounds: Sequence[Round]) -> list[Outcome]:
@@ -64,30 +66,39 @@ def run_rounds(fabric: Fabric, rounds: Sequence[Round]) -> list[Outcome]:
     return outcomes
 
 
-def verify(fabric: Fabric, *, full: bool) -> Verdict:
-    """A whole verification: every rail and both directions when ``full``, else the platform's rail one way."""
+def sweep(fabric: Fabric, *, full: bool) -> Verdict:
+    """The sweep alone: every rail and both directions when ``full``, else the platform's rail one way."""
     rails = {host: range(fabric.rails) for host in fabric.hosts}
-    rounds = _timetable(fabric, full)
-    outcomes = run_rounds(fabric, rounds)
-    extra = plan_reruns(outcomes, rails)
+    rounds = timetable(rails, wanted_rails=None if full else [0], both_directions=full)
+    return Verdict([], run_rounds(fabric, rounds), rounds, 0)
+
+
+def verify(fabric: Fabric, *, full: bool, swept: Verdict | None = None) -> Verdict:
+    """A whole verification: the sweep (or the one given), reruns where it left something open, and the guilty parts."""
+    swept = swept or sweep(fabric, full=full)
+    outcomes = list(swept.outcomes)
+    extra = plan_reruns(outcomes, {host: range(fabric.rails) for host in fabric.hosts})
     for again in extra:
         shown = fabric.run_round([Flow(*test) for test in again.tests])
-        outcomes += [
-            outcome(fabric, test, seen, again.alone) for test, seen in zip(again.tests, shown, strict=True)
-        ]
-    return Verdict(diagnose(outcomes), len(outcomes), len(rounds), len(extra))
-
-
-def _timetable(fabric: Fabric, full: bool) -> list[Round]:
-    rails = {host: range(fabric.rails) for host in fabric.hosts}
-    return timetable(rails, wanted_rails=None if full else [0], both_directions=full)
+        outcomes += [outcome(fabric, test, seen, again.alone) for test, seen in zip(again.tests, shown, strict=True)]
+    return Verdict(diagnose(outcomes), outcomes, swept.rounds, len(extra))
 
 
 def plant(rng: random.Random, fabric: Fabric, taken: Sequence[str] = (), *, full: bool = True) -> Fault:
     """A random fault of a random kind that concerns none of the hosts ``taken``."""
     free = [host for host in fabric.hosts if host not in taken]
     host, rail = rng.choice(free), rng.randrange(fabric.rails) if full else 0
-    kinds = ["host_words", "host_silent", "nic_words", "nic_cap", "cable_out", "cable_in", "cable", "cable_lossy", "path"]
+    kinds = [
+        "host_words",
+        "host_silent",
+        "nic_words",
+        "nic_cap",
+        "cable_out",
+        "cable_in",
+        "cable",
+        "cable_lossy",
+        "path",
+    ]
     if fabric.rails > 1:
         kinds.append("host_slow")
     if len(fabric.hosts) > fabric.leaf_size and len(fabric.hosts) % fabric.leaf_size != 1:
@@ -129,8 +140,9 @@ def hosts_of(fabric: Fabric, fault: Fault) -> tuple[str, ...]:
 def names_it(fabric: Fabric, fault: Fault, part: Guilty) -> bool:
     """Whether a guilty part is the planted fault: its kind and its place.
 
-    What no test can tell apart counts as the same: on a fabric of one rail a silent host, NIC and cable, where ``host`` is
-    the word for all; which side of a cut is the cut-off one; and on which side of it a host stands that no test reaches.
+    What no test can tell apart counts as the same: on a fabric of one rail a silent host, NIC and cable, where
+    ``host`` is the word for all; which side of a cut is the cut-off one; and on which side of it a host stands that
+    no test reaches.
     """
     hosts = set(hosts_of(fabric, fault))
     one_rail = fabric.rails == 1
@@ -153,21 +165,20 @@ def names_it(fabric: Fabric, fault: Fault, part: Guilty) -> bool:
     return part.kind == culprit.CABLE and part.rail == fault.rail and part.role == fault.role
 
 
-def observable(fabric: Fabric, *, full: bool) -> bool:
+def observable(fabric: Fabric, swept: Verdict) -> bool:
     """Whether each planted fault shows in the sweep beside the others: without it, other tests would fail.
 
     A cut that leaves less than two hosts of a side in working order is no group, so that is left out too.
     """
-    rounds = _timetable(fabric, full)
 
-    def bad(some: Fabric) -> set[LinkTest]:
-        return {seen.test for seen in run_rounds(some, rounds) if seen.bad}
+    def bad(outcomes: Sequence[Outcome]) -> set[LinkTest]:
+        return {seen.test for seen in outcomes if seen.bad}
 
-    every = bad(fabric)
+    every = bad(swept.outcomes)
     for fault in fabric.faults:
         others = tuple(other for other in fabric.faults if other is not fault)
-        without = bad(dataclasses.replace(fabric, faults=others))
-        if every == without:
+        without = run_rounds(dataclasses.replace(fabric, faults=others), swept.rounds) if others else []
+        if every == bad(without):
             return False
         if isinstance(fault, GroupFault):
             lost = {host for other in others for host in hosts_of(fabric, other)}

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which part is guilty of the pairs that fail: host, NIC, cable or port, a group's link, oversubscription (5.8).
 
-The parts are found as an explanation: a part accounts for a set of tests; it is accepted when all of them went wrong, and
-the part that accounts for most is taken first. What is left over after that is a single path, or a load problem.
+The parts are found as an explanation: a part accounts for a set of tests; it is accepted when all of them went wrong,
+and the part that accounts for most is taken first. What is left over after that is a single path, or a load problem.
 
 For internal use of the collection; may change in any release.
 """
@@ -76,18 +76,11 @@ class _Place(NamedTuple):
     role: str | None
 
 
-def accused_end(outcome_name: str | None, end: str, test: LinkTest) -> str | None:
-    """The host that a failure accuses by its own words: the one whose end printed a cause that lies with a host."""
-    if outcome_name is None or CAUSES[outcome_name].part is None:
-        return None
-    return test.client if end == "client" else test.server
-
-
 def diagnose(outcomes: Sequence[Outcome]) -> list[Guilty]:
     """The guilty parts behind the bad tests, those that account for most first. No bad test: an empty list.
 
-    Give it all tests of the sweep and of the reruns together. Tests that carried next to nothing are explained first, and
-    by parts that let nothing else pass; tests that are merely slow after that.
+    Give it all tests of the sweep and of the reruns together. Tests that carried next to nothing are explained first,
+    and by parts that let nothing else pass; tests that are merely slow after that.
     """
     bad = {outcome.test: outcome for outcome in outcomes if outcome.bad and not outcome.alone}
     alone = {outcome.test: outcome for outcome in outcomes if outcome.alone}
@@ -187,9 +180,7 @@ class _Stage:
         whole = place.rail is None and len(measured) > 1
         if parts:
             kind = max(set(parts), key=parts.count) or HOST
-        elif names and all(name in _PORT_CLOSED for name in names) and place.role == "server":
-            kind = HOST
-        elif whole:
+        elif (names and all(name in _PORT_CLOSED for name in names) and place.role == "server") or whole:
             kind = HOST
         elif not lossy:
             kind = NIC

@@ -198,6 +198,15 @@ class Failure(NamedTuple):
     quote: str
     end: str
 
+    def accuses(self, *, server: str, client: str) -> str | None:
+        """The host that this failure accuses by its own words.
+
+        The one at whose end a cause that lies with it showed.
+        """
+        if CAUSES[self.name].part is None:
+            return None
+        return client if self.end == "client" else server
+
 
 def classify(client: End, server: End | None = None) -> Failure:
     """The cause of a failed test, from both ends' outputs.

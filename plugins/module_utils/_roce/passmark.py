@@ -9,6 +9,7 @@ For internal use of the collection; may change in any release.
 
 from __future__ import annotations
 
+import functools
 import re
 import statistics
 from collections.abc import Sequence
@@ -88,6 +89,7 @@ def slot_gbps(slot: Slot) -> float:
     return raw * _TLP_PAYLOAD / (_TLP_PAYLOAD + _TLP_OVERHEAD)
 
 
+@functools.lru_cache(maxsize=1024)
 def ceiling(server: Rail, client: Rail, mtu: int | None) -> Ceiling | None:
     """The most a pair can carry; ``None`` where no link rate is known, as on soft-RoCE.
 
@@ -106,7 +108,10 @@ def ceiling(server: Rail, client: Rail, mtu: int | None) -> Ceiling | None:
 
 
 def mark(rate: float | None, top: Ceiling | None) -> Mark:
-    """The status of one result against its ceiling. A rate without a ceiling is ``OK``: soft-RoCE never fails on rate."""
+    """The status of one result against its ceiling.
+
+    A rate without a ceiling is ``OK``: soft-RoCE never fails on rate.
+    """
     if rate is None or rate <= 0:
         return Mark(FAIL, None, "")
     if top is None:

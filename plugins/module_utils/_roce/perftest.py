@@ -25,6 +25,10 @@ _HEAD = re.compile(r"BW average\[([^\]]+)\]")
 _JSON_AVERAGE = re.compile(r'"?BW_average"?\s*:\s*"?([-+0-9.eE]+)')
 
 
+#: A closed port refuses at once, a filtered one lets the client wait much longer than this.
+QUICK_S = 5.0
+
+
 class Row(NamedTuple):
     """A result row. Both rates in Gb/s (10**9 bits a second); the peak is 0 in a duration run. ``unit`` as printed."""
 
@@ -94,7 +98,12 @@ def read_json(text: str) -> float | None:
 
 
 def read(
-    client: End, server: End | None = None, *, gid_index: int | None = None, out_json: str | None = None
+    client: End,
+    server: End | None = None,
+    *,
+    gid_index: int | None = None,
+    seconds: float | None = None,
+    out_json: str | None = None,
 ) -> Reading:
     """The outcome of a test from the client's output, and the server's where it explains a failure.
 
@@ -107,7 +116,10 @@ def read(
     link = re.search(r"^\s*Link type\s*:\s*(\S+)", client.stdout, re.M)
     seen = Reading(None, None, mtu, used_gid, link.group(1) if link else None)
     if client.rc != 0 or client.timed_out:
-        return seen._replace(failure=classify(client, server))
+        told = classify(client, server)
+        if told.name == "connect" and told.end == "client" and not client.cut and (seconds or 0.0) < QUICK_S:
+            told = failure("connect_refused", told.quote)
+        return seen._replace(failure=told)
     row = read_row(client.stdout)
     average = row.average if row else read_json(out_json or "")
     if average is None:
@@ -143,12 +155,9 @@ def control_address(addresses: Iterable[str]) -> str:
     )
 
 
-def lost_race(told: Failure, seconds: float) -> bool:
-    """Whether a failure after ``seconds`` may be a client that came before its server.
-
-    A refusal is quick, a filter slow.
-    """
-    return told.name in ("connect", "connect_refused") and told.end == "client" and seconds < 5.0
+def lost_race(told: Failure) -> bool:
+    """Whether the client may just have come before its server: then one repetition is due."""
+    return told.name == "connect_refused"
 
 
 def _number(pattern: str, text: str) -> int | None:

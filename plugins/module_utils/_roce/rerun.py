@@ -32,9 +32,9 @@ def plan_reruns(
 ) -> list[RerunRound]:
     """The rounds that tell apart what the sweep leaves open, at most ``most`` (default :func:`budget`).
 
-    ``rails`` gives the rails of each host, measured or not. Without bad tests there is nothing to repeat. Every suspect gets
-    a test alone, for only that tells a slow part from a crowded link; a suspect seen on one rail gets another rail; one seen
-    in one role only gets the other.
+    ``rails`` gives the rails of each host, measured or not. Without bad tests there is nothing to repeat. Every
+    suspect gets a test alone, for only that tells a slow part from a crowded link; a suspect seen on one rail gets
+    another rail; one seen in one role only gets the other.
     """
     suspects = culprit.diagnose(outcomes)
     if not suspects:

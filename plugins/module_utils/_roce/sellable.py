@@ -16,8 +16,11 @@ BUDGET_S = 5.0
 
 
 class Sellable(NamedTuple):
-    """The set, in the hosts' order. ``exact`` is false where the budget ended the search before the proof that no larger
-    set exists; ``at_most`` then says how large one could be."""
+    """The set, in the hosts' order.
+
+    ``exact`` is false where the budget ended the search before the proof that no larger set exists; ``at_most`` then
+    says how large one could be.
+    """
 
     hosts: tuple[str, ...]
     exact: bool
@@ -114,7 +117,10 @@ def _greedy(near: Sequence[int], candidates: int) -> int:
 
 
 def _greedy_by_removal(near: Sequence[int], candidates: int) -> int:
-    """Drops the host with most bad pairs among those that are left, until none is bad. Good where few hosts are sick."""
+    """Drops the host with most bad pairs among those that are left, until none is bad.
+
+    Good where few hosts are sick.
+    """
     left = candidates
     while left:
         worst = min(_members(left), key=lambda number: (near[number] & left).bit_count())

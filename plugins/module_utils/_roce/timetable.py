@@ -36,8 +36,9 @@ Round = list[Meeting]
 def circle(hosts: Sequence[str]) -> list[list[tuple[str, str]]]:
     """Every unordered pair exactly once, as ``(server, client)``, in as few rounds as there can be.
 
-    ``n - 1`` rounds for even ``n``; for odd ``n`` a bye is added, so ``n`` rounds with one host idle in each. The host
-    that stands first in ``hosts`` is the server in even rounds and the client in odd ones, so that each plays both.
+    ``n - 1`` rounds for even ``n``; for odd ``n`` a bye is added, so ``n`` rounds with one host idle in each. Each
+    host is the server in half of its pairs: the earlier of two hosts where their places have an even sum, else the
+    later. (Roles that change with the round, as 5.5 has them, would leave a host in one role at five and six hosts.)
     """
     if len(set(hosts)) != len(hosts):
         raise ValueError(f"host named twice: {', '.join(sorted({name for name in hosts if hosts.count(name) > 1}))}")
@@ -45,13 +46,13 @@ def circle(hosts: Sequence[str]) -> list[list[tuple[str, str]]]:
     if len(seats) % 2:
         seats.append(None)
     rounds = []
-    for number in range(len(seats) - 1):
+    for _ in range(len(seats) - 1):
         pairs = []
         for left, right in zip(seats[: len(seats) // 2], reversed(seats), strict=False):
             if left is None or right is None:
                 continue
             first, second = min(left, right), max(left, right)
-            server, client = (first, second) if number % 2 == 0 else (second, first)
+            server, client = (first, second) if (first + second) % 2 == 0 else (second, first)
             pairs.append((hosts[server], hosts[client]))
         rounds.append(pairs)
         seats[1:] = [seats[-1], *seats[1:-1]]  # the first seat stays, the others move on by one

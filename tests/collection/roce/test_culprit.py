@@ -22,7 +22,7 @@ from tools.rehearsal.fabric import (
     Oversubscription,
     PathFault,
 )
-from tools.rehearsal.simulation import Verdict, hosts_of, names_it, observable, plant, verify
+from tools.rehearsal.simulation import Verdict, hosts_of, names_it, observable, plant, sweep, verify
 
 
 def fabric(n: int, rails: int = 1, leaf: int = 4, *faults: Fault, seed: int = 0) -> Fabric:
@@ -32,7 +32,7 @@ def fabric(n: int, rails: int = 1, leaf: int = 4, *faults: Fault, seed: int = 0)
 def planted(seed: int) -> tuple[Fabric, bool]:
     """A fabric of 4 to 12 hosts with one or two faults, and whether the sweep is a full one."""
     rng = random.Random(seed)
-    n = rng.choice([4, 5, 6, 7, 8, 8, 9, 10, 12])
+    n = rng.choice([4, 5, 6, 7, 8, 8, 9, 10])
     rails = rng.choice([1, 2, 2, 4]) if n < 9 else rng.choice([1, 2])
     full = rng.random() < 0.6
     bare = fabric(n, rails, rng.choice([2, 3, 4]), seed=seed)
@@ -62,9 +62,10 @@ def test_ten_thousand_single_and_double_faults() -> None:
     while right + wrong < 10_000:
         seed += 1
         sick, full = planted(seed)
-        if not observable(sick, full=full):
+        swept = sweep(sick, full=full)
+        if not observable(sick, swept):
             continue
-        if is_right(sick, verify(sick, full=full)):
+        if is_right(sick, verify(sick, full=full, swept=swept)):
             right += 1
         else:
             wrong += 1
@@ -78,8 +79,9 @@ def test_ten_thousand_single_and_double_faults() -> None:
 def test_larger_fabrics(seed: int, full: bool) -> None:
     bare = fabric(32 if full else 48, 2, 8, seed=seed)
     sick = fabric(len(bare.hosts), 2, 8, plant(random.Random(seed), bare, full=full), seed=seed)
-    if observable(sick, full=full):
-        assert is_right(sick, verify(sick, full=full)), sick.faults
+    swept = sweep(sick, full=full)
+    if observable(sick, swept):
+        assert is_right(sick, verify(sick, full=full, swept=swept)), sick.faults
 
 
 @pytest.mark.parametrize("n", [2, 3, 8, 33])

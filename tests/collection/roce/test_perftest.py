@@ -67,7 +67,7 @@ def test_recorded_runs_that_ended_well(name: str, rate: float | None) -> None:
     [
         ("bad-dev", "no_device", "rdma link"),
         ("bad-gid", "gid_or_route", "GID"),
-        ("no-server", "connect", "18515"),
+        ("no-server", "connect_refused", "server end"),
         ("cm-drop-midrun", "fabric_drop", "UDP 4791"),
         # Both ends had exchanged addresses over TCP: only RDMA can be what is missing.
         ("drop4791", "fabric_drop", "UDP 4791"),

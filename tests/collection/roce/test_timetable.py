@@ -53,19 +53,11 @@ def test_each_pair_once_in_the_fewest_rounds(n: int) -> None:
     assert len(rounds) == (0 if n < 2 else n if n % 2 else n - 1)
 
 
-@given(st.integers(4, 64))
-@settings(max_examples=20, deadline=None)
-def test_each_host_plays_both_roles(n: int) -> None:
+@pytest.mark.parametrize("n", range(3, 66))
+def test_each_host_is_the_server_in_half_of_its_pairs(n: int) -> None:
     servers = [meeting.server for meetings in timetable(one_rail(n)) for meeting in meetings]
     for name in names(n):
-        assert 1 <= servers.count(name) <= n - 2
-
-
-def test_roles_change_with_the_round() -> None:
-    rounds = circle(names(8))
-    first = names(8)[0]
-    roles = ["server" if any(pair[0] == first for pair in pairs) else "client" for pairs in rounds]
-    assert roles == ["server", "client"] * 3 + ["server"]
+        assert abs(2 * servers.count(name) - (n - 1)) <= 1
 
 
 @given(st.integers(2, 40), st.data())
@@ -112,7 +104,7 @@ def test_rails_and_directions(n: int, rails: int, both: bool) -> None:
 
 def test_a_rail_that_only_one_host_has_is_not_measured() -> None:
     rounds = timetable({"a": [0, 1], "b": [1], "c": [2]})
-    assert [meeting for meetings in rounds for meeting in meetings] == [Meeting("a", "b", (LinkTest("a", "b", 1),))]
+    assert [meeting for meetings in rounds for meeting in meetings] == [Meeting("b", "a", (LinkTest("b", "a", 1),))]
 
 
 def test_the_platforms_rail_only() -> None:
@@ -122,7 +114,7 @@ def test_the_platforms_rail_only() -> None:
 
 def test_a_direction_is_proven_by_itself_only() -> None:
     left = timetable(one_rail(2), both_directions=True, proven=[LinkTest("gpu000", "gpu001", 0)])
-    assert left == [[Meeting("gpu000", "gpu001", (LinkTest("gpu001", "gpu000", 0),))]]
+    assert [meeting.tests for meetings in left for meeting in meetings] == [(LinkTest("gpu001", "gpu000", 0),)]
 
 
 def test_a_host_named_twice_is_refused() -> None:

@@ -1,0 +1,355 @@
+# Copyright: the pulumi-lium authors
+# SPDX-License-Identifier: Apache-2.0
+"""The agent: runs its host's part of the timetable alone, from the first meeting to the last record.
+
+Each meeting waits for its peer as long as the peer's agent is there; who is gone costs little time, and less once others
+have told so. A host whose every test fails leaves its other tests out, so that it does not hold up the rest.
+
+Stdlib only: the agent carries this file to the hosts.
+
+For internal use of the collection; may change in any release.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from ansible_collections.lium.cluster.plugins.module_utils._roce.command import RailAt, Settings
+from ansible_collections.lium.cluster.plugins.module_utils._roce.exchange import Exchange, Link, LinkClosed, Refused
+from ansible_collections.lium.cluster.plugins.module_utils._roce.loop import Loop, Stopped
+from ansible_collections.lium.cluster.plugins.module_utils._roce.meeting import Bench, Limits, Runner
+from ansible_collections.lium.cluster.plugins.module_utils._roce.passmark import FAIL
+from ansible_collections.lium.cluster.plugins.module_utils._roce.records import Ends, not_measured
+
+#: A peer that cannot be reached counts as gone after this long; sooner when another host has said so already.
+_PATIENCE_S, _SHORT_PATIENCE_S = 10.0, 1.0
+_CALL_S = 3.0
+_RETRY_S = 0.2
+#: A server that waits for its client asks this often whether it is still to come.
+_ASK_S = 2.0
+#: The host's rental state is looked at again this often, between tests.
+_GUARD_S = 10.0
+#: With this many good tests their time sets the limit of the next ones, so that a dead pair costs seconds.
+_ENOUGH_GOOD = 3
+_SHORTEST_TEST_S = 8.0
+
+
+class Appointment(NamedTuple):
+    """One meeting of this host: round, both hosts, tests as ``(server, client, rail)``, and whether nothing else runs."""
+
+    round: int
+    server: str
+    client: str
+    tests: tuple[tuple[str, str, int], ...]
+    alone: bool
+
+    @property
+    def key(self) -> str:
+        return f"{self.round}/{self.server}/{self.client}"
+
+    def peer(self, host: str) -> str:
+        return self.client if host == self.server else self.server
+
+
+class Plan(NamedTuple):
+    """What a host's agent gets: see ``plan.host_plan`` for how it is made.
+
+    ``before`` names, for a round, the hosts that must have come that far: the rounds of a rerun do not overlap.
+    ``quarantine_after``: so many hosts failed with, and none good, end a host's tests; 0 never does.
+    """
+
+    run: str
+    host: str
+    control_port: int
+    limits: Limits
+    budget_s: float
+    start_wait_s: float
+    quarantine_after: int
+    shorten: bool
+    settings: Settings
+    hosts: Mapping[str, tuple[RailAt, ...]]
+    appointments: tuple[Appointment, ...]
+    before: Mapping[int, tuple[str, ...]]
+    last: tuple[str, ...]
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> Plan:
+        """A plan that came as JSON. Raises ``KeyError``, ``TypeError`` or ``ValueError`` where it is none."""
+        return cls(
+            run=str(row["run"]),
+            host=str(row["host"]),
+            control_port=int(row["control_port"]),
+            limits=Limits(**row["limits"]),
+            budget_s=float(row["budget_s"]),
+            start_wait_s=float(row["start_wait_s"]),
+            quarantine_after=int(row["quarantine_after"]),
+            shorten=bool(row["shorten"]),
+            settings=Settings(**row["settings"]),
+            hosts={name: tuple(_rail(rail) for rail in rails) for name, rails in row["hosts"].items()},
+            appointments=tuple(
+                Appointment(number, server, client, tuple((a, b, rail) for a, b, rail in tests), bool(alone))
+                for number, server, client, tests, alone in row["appointments"]
+            ),
+            before={int(number): tuple(hosts) for number, hosts in row["before"].items()},
+            last=tuple(row["last"]),
+        )
+
+
+def _rail(row: Mapping[str, Any]) -> RailAt:
+    slot = row.get("slot")
+    return RailAt(**{**row, "slot": tuple(slot) if slot else None})
+
+
+class Gone(Exception):
+    """A meeting does not take place; ``name`` is its class in the records, ``host`` whom it failed for."""
+
+    def __init__(self, name: str, host: str, why: str) -> None:
+        super().__init__(why)
+        self.name = name
+        self.host = host
+
+
+class Guard(Protocol):
+    """Looks whether the host may be used for tests."""
+
+    def rented(self) -> str | None:
+        """The name of a rental's container, ``None`` without one."""
+
+    def probing(self) -> bool:
+        """Whether the platform measures right now."""
+
+
+class Agent:
+    """One run of one host. ``write`` takes each record as soon as it is there."""
+
+    def __init__(
+        self, plan: Plan, loop: Loop, bench: Bench, guard: Guard, write: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        """Opens the agent's own port on the fabric. Raises ``OSError`` when it cannot."""
+        self._plan = plan
+        self._loop = loop
+        self._bench = bench
+        self._guard = guard
+        self._write = write
+        self._runner = Runner(loop, bench, plan.settings)
+        self._started = loop.clock()
+        self._deadline = self._started + plan.budget_s
+        self._guarded = self._started
+        self._at = -1
+        self._state = "running"
+        self._seen: set[str] = set()
+        self._accused: dict[str, set[str]] = {}
+        self._failed_with: set[str] = set()
+        self._good_s: list[float] = []
+        own = plan.hosts[plan.host]
+        self._exchange = Exchange(loop, plan.run, own[0].address, plan.control_port, self)
+
+    # What other agents are answered (exchange.Desk).
+
+    def status(self) -> dict[str, Any]:
+        return {"at": self._at, "state": self._state}
+
+    def declines(self, meeting: str) -> str | None:
+        if self._state == "quarantined":
+            return "quarantined"
+        return "past" if int(meeting.split("/", 1)[0]) < self._at or self._state == "done" else None
+
+    def heard(self, message: Mapping[str, Any]) -> None:
+        for host, accusers in message.get("lost", {}).items():
+            self._accused.setdefault(host, set()).update(accusers)
+
+    # The run.
+
+    def run(self) -> str:
+        """Keeps all appointments; answers how it ended: ``done``, ``budget``, ``rented``, ``quarantined`` or ``stopped``.
+
+        Every test has its record then. Raises :class:`Stopped` after it has written the records of a stopped run.
+        """
+        left = list(self._plan.appointments)
+        ended = "done"
+        try:
+            while left:
+                appointment = left[0]
+                self._at = appointment.round
+                ended = self._obstacle()
+                if ended != "done":
+                    break
+                self._keep(appointment)
+                left.pop(0)
+            self._at = 1 << 30
+            self._state = "quarantined" if ended == "quarantined" else "done"
+            if ended == "done":
+                self._linger()
+        except Stopped:
+            ended = "stopped"
+            raise
+        finally:
+            for appointment in left:
+                self._miss(appointment, Gone(ended if ended != "done" else "stopped", self._plan.host, ""))
+            self._exchange.close()
+        return ended
+
+    def _obstacle(self) -> str:
+        """What ends the run before the next meeting, ``done`` when nothing does. Waits while the platform measures."""
+        if self._loop.clock() >= self._deadline:
+            return "budget"
+        if self._plan.quarantine_after and len(self._failed_with) >= self._plan.quarantine_after and not self._good_s:
+            return "quarantined"
+        if self._loop.clock() - self._guarded >= _GUARD_S:
+            while True:
+                self._guarded = self._loop.clock()
+                if self._guard.rented():
+                    return "rented"
+                if not self._guard.probing():
+                    break
+                if not self._pause(_ASK_S):
+                    return "budget"
+        return "done"
+
+    def _keep(self, appointment: Appointment) -> None:
+        peer = appointment.peer(self._plan.host)
+        link: Link | None = None
+        done = 0
+        try:
+            self._wait_for_round(appointment.round)
+            link = self._meet(appointment, peer)
+            self._seen.add(peer)
+            for server, client, rail in appointment.tests:
+                self._test(link, self._ends(server, client, rail), rail, peer, alone=appointment.alone)
+                done += 1
+        except LinkClosed as exc:
+            self._lost(peer)
+            self._miss(appointment, Gone("peer_lost", peer, str(exc)), done)
+        except Gone as gone:
+            self._miss(appointment, gone, done)
+        finally:
+            if link is not None:
+                link.close()
+
+    def _test(self, link: Link, ends: Ends, rail: int, peer: str, *, alone: bool) -> None:
+        limits = self._plan.limits
+        if self._plan.shorten and len(self._good_s) >= _ENOUGH_GOOD:
+            usual = 5 * statistics.median(self._good_s[-20:])
+            limits = limits._replace(test_s=min(limits.test_s, max(_SHORTEST_TEST_S, usual)))
+        if ends.client == self._plan.host:
+            record = self._runner.drive(link, ends, rail, limits, alone=alone)
+        else:
+            # The peer's limit counts for its own client; it may be as long as the plan's.
+            record = self._runner.serve(link, ends, rail, self._plan.limits)
+        self._write(record)
+        if record["status"] == FAIL:
+            self._failed_with.add(peer)
+        else:
+            self._good_s.append(record["duration_ms"] / 1000)
+
+    def _meet(self, appointment: Appointment, peer: str) -> Link:
+        """A connection on which both ends have come. Raises :class:`Gone` or :class:`LinkClosed`."""
+        if appointment.client == self._plan.host:
+            return self._go_to(appointment, peer)
+        return self._await(appointment, peer)
+
+    def _go_to(self, appointment: Appointment, peer: str) -> Link:
+        call = {"meet": appointment.key, "lost": {host: sorted(by) for host, by in self._accused.items()}}
+        link = self._reach(peer, call)
+        try:
+            word = link.receive(self._deadline)
+            if "ready" not in word:
+                raise self._skipped(str(word.get("skip")), peer)
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    def _await(self, appointment: Appointment, peer: str) -> Link:
+        waiting = self._exchange.waiting
+        while not self._loop.wait(lambda: appointment.key in waiting, min(self._loop.clock() + _ASK_S, self._deadline)):
+            if self._loop.clock() >= self._deadline:
+                raise Gone("budget", self._plan.host, "the time was used up while waiting for the peer")
+            told = self._ask(peer)
+            if told is None:
+                self._lost(peer)
+                raise Gone("peer_lost", peer, "the peer's agent has gone")
+            if appointment.key in waiting:
+                break
+            if told["state"] != "running" or told["at"] > appointment.round:
+                raise self._skipped(str(told["state"]), peer)
+        link = waiting.pop(appointment.key)
+        link.send({"ready": True})
+        return link
+
+    def _reach(self, peer: str, message: Mapping[str, Any]) -> Link:
+        """Calls a peer until it answers. One that has not started yet is waited for, one that is gone is not."""
+        address = self._plan.hosts[peer][0].address
+        since = self._loop.clock()
+        while True:
+            try:
+                return self._exchange.call(address, message, _CALL_S)
+            except Refused as exc:
+                if peer in self._seen or self._loop.clock() > self._started + self._plan.start_wait_s:
+                    raise LinkClosed(str(exc)) from exc
+            except LinkClosed:
+                patience = _SHORT_PATIENCE_S if self._accused.get(peer) else _PATIENCE_S
+                if self._loop.clock() - since >= patience:
+                    raise
+            if not self._pause(_RETRY_S):
+                raise Gone("budget", self._plan.host, "the time was used up while calling the peer")
+
+    def _ask(self, peer: str) -> dict[str, Any] | None:
+        """How far a peer is, ``None`` when it is gone."""
+        link: Link | None = None
+        try:
+            link = self._reach(peer, {"ask": "at"})
+            return link.receive(self._loop.clock() + _CALL_S)
+        except LinkClosed:
+            return None
+        finally:
+            if link is not None:
+                link.close()
+
+    def _wait_for_round(self, number: int) -> None:
+        """Until all who run before this round are through with it, or gone."""
+        for host in self._plan.before.get(number, ()):
+            while host != self._plan.host:
+                told = self._ask(host)
+                if told is None or told["state"] != "running" or told["at"] >= number:
+                    break
+                if not self._pause(_RETRY_S):
+                    raise Gone("budget", self._plan.host, "the time was used up while waiting for an earlier round")
+
+    def _linger(self) -> None:
+        """Stays to answer until the last round is over, where rounds wait for one another."""
+        if self._plan.before:
+            self._wait_for_round_end(self._plan.last)
+
+    def _wait_for_round_end(self, hosts: Iterable[str]) -> None:
+        for host in hosts:
+            while host != self._plan.host:
+                told = self._ask(host)
+                if told is None or told["state"] != "running" or not self._pause(_RETRY_S):
+                    break
+
+    def _pause(self, seconds: float) -> bool:
+        """Serves others for a while; whether there is still time."""
+        self._loop.wait(lambda: False, min(self._loop.clock() + seconds, self._deadline))
+        return self._loop.clock() < self._deadline
+
+    def _skipped(self, reason: str, peer: str) -> Gone:
+        if reason == "quarantined":
+            return Gone("quarantined", peer, "the peer's every test had failed")
+        return Gone("peer_lost", peer, "the peer went on without this meeting")
+
+    def _lost(self, host: str) -> None:
+        self._accused.setdefault(host, set()).add(self._plan.host)
+
+    def _miss(self, appointment: Appointment, gone: Gone, done: int = 0) -> None:
+        for server, client, rail in appointment.tests[done:]:
+            ends = self._ends(server, client, rail)
+            now = self._bench.now()
+            self._write(
+                not_measured(ends, rail, self._plan.settings, gone.name, measured_at=now, lost=gone.host, why=str(gone))
+            )
+
+    def _ends(self, server: str, client: str, rail: int) -> Ends:
+        return Ends(server, client, self._plan.hosts[server][rail], self._plan.hosts[client][rail])
