@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tools.console import SetupError, paint, say
+from tools.console import SetupError, coloured, paint, say
 from tools.emulator import Emulator
 from tools.environment import ROOT, VENV, environ
 from tools.pulumi import cli
@@ -74,10 +74,14 @@ class Project:
         }
 
     def show(self, *arguments: str) -> None:
-        """Runs the CLI with its output before the person's eyes. Ctrl-C reaches it as one interrupt."""
-        display = [] if sys.stdout.isatty() else ["--non-interactive", "--color", "never"]
+        """Runs the CLI with its output before the person's eyes. Ctrl-C reaches it as one interrupt, through us."""
+        display = ["--non-interactive", "--color", "always" if coloured() else "never"]
         process = subprocess.Popen(
-            [str(self._binary), *arguments, *display], cwd=self.folder, env=self._environ, start_new_session=True
+            [str(self._binary), *arguments, *display],
+            cwd=self.folder,
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
         try:
             code = process.wait()
@@ -144,7 +148,7 @@ def describe(cluster: dict[str, Any], exported: dict[str, Any]) -> str:
             f"{node['rank']:.0f}",
             node["overlay_ip"],
             node["machine_id"],
-            f"{node['gpu_count']:.0f} x {node['gpu_type']}",
+            f"{node['gpus']:.0f} x {node['gpu_type']}",
             node["ssh_command"],
             f"{node['price_per_hour']:.2f}",
         )
@@ -190,7 +194,10 @@ def demonstrate(scratch: Path) -> None:
             project.show("up", "--yes", "--stack", STACK)
             step(4, "what was ordered")
             exported = project.read("stack", "output", "--json", "--stack", STACK)
-            say(describe(project.cluster(), exported))
+            try:
+                say(describe(project.cluster(), exported))
+            except (KeyError, TypeError) as error:
+                raise DemoFailed(f"the outputs are not those of LiumCluster: {error!r}") from error
         except BaseException:
             say(emulator.errors() and paint("the emulator said:\n", "yellow") + emulator.errors())
             step(5, "pulumi destroy, because the demo did not get to its end")
