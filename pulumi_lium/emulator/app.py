@@ -1,7 +1,7 @@
 """The emulator as a FastAPI application: the same routes, with an OpenAPI document and a page to try them on.
 
-The document is made from the route table and from `schemas`, so that it cannot differ from what is served; requests go
-to the same `Emulator.serve` that answers without FastAPI.
+The document is made from the route table, `bodies` and `answers`, so that it cannot differ from what is served;
+requests go to the same `Emulator.serve` that answers without FastAPI.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
-from . import schemas
+from . import answers, bodies
 from .asgi import API, CONTROL, Emulator, Receive, Scope, Send
 from .control import CONTROL_ROUTES, ControlRoute
 from .exchange import JSON_TYPE
@@ -140,7 +140,7 @@ def _parameters(route: Route) -> Iterator[dict[str, Any]]:
         }
 
 
-def _body_of(model: type[schemas.Body] | type[BaseModel], *, required: bool) -> dict[str, Any]:
+def _body_of(model: type[bodies.Body] | type[BaseModel], *, required: bool) -> dict[str, Any]:
     return {"required": required, "content": {JSON_TYPE: {"schema": {"$ref": REF.format(model=model.__name__)}}}}
 
 
@@ -152,14 +152,14 @@ def _responses(route: Route) -> dict[int | str, dict[str, Any]]:
             JSON_TYPE: {"schema": TypeAdapter(route.answers).json_schema(ref_template=REF, mode="serialization")}
         }
         content[JSON_TYPE]["schema"].pop("$defs", None)
-    answers: dict[int | str, dict[str, Any]] = {200: {"description": "done", "content": content}}
+    described: dict[int | str, dict[str, Any]] = {200: {"description": "done", "content": content}}
     statuses = set(route.errors) | set(() if route.keyless else EVERYWHERE)
     if route.body is not None:
         statuses |= {413, 415, 422}
-    envelope = {JSON_TYPE: {"schema": {"$ref": REF.format(model=schemas.ErrorEnvelope.__name__)}}}
+    envelope = {JSON_TYPE: {"schema": {"$ref": REF.format(model=answers.ErrorEnvelope.__name__)}}}
     for status in sorted(statuses):
-        answers[status] = {"description": ERRORS[status], "content": envelope}
-    return answers
+        described[status] = {"description": ERRORS[status], "content": envelope}
+    return described
 
 
 def _control_operation(route: ControlRoute) -> dict[str, Any]:
@@ -174,10 +174,10 @@ def _components() -> dict[str, Any]:
     """Every model that the document refers to."""
     inputs: set[type[BaseModel]] = {route.body for route in ROUTES if route.body is not None}
     inputs |= {route.body for route in CONTROL_ROUTES if isinstance(route.body, type)}
-    outputs = {schemas.ErrorEnvelope} | {
+    outputs = {answers.ErrorEnvelope} | {
         model
-        for model in vars(schemas).values()
-        if isinstance(model, type) and issubclass(model, schemas.Shape) and model is not schemas.Shape
+        for model in vars(answers).values()
+        if isinstance(model, type) and issubclass(model, answers.Shape) and model is not answers.Shape
     }
     wanted = [(model, "validation") for model in inputs] + [(model, "serialization") for model in outputs]
     _, document = models_json_schema(wanted, ref_template=REF)  # type: ignore[arg-type]

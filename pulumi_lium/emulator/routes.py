@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from . import schemas
+from . import answers, bodies
 
 if TYPE_CHECKING:
     from .market import Market
@@ -49,9 +49,9 @@ class Route:
     serve: Callable[[Market, Call], Any]
     answers: Any
     tag: str
-    body: type[schemas.Body] | None = None
+    body: type[bodies.Body] | None = None
     body_required: bool = True
-    query: tuple[schemas.QueryParameter, ...] = ()
+    query: tuple[bodies.QueryParameter, ...] = ()
     errors: tuple[int, ...] = ()
     keyless: bool = False
     idempotent: bool = False
@@ -85,9 +85,9 @@ PODS = Route(
     "/pods",
     "The pods of the key's account or workspace, in no fixed order",
     lambda market, call: market.list_pods(call.key, call.query),
-    list[schemas.Pod],
+    list[answers.Pod],
     "pods",
-    query=(schemas.QueryParameter("api_key_id", "string", "only pods that this key rented"),),
+    query=(bodies.QueryParameter("api_key_id", "string", "only pods that this key rented"),),
 )
 
 OFFERS = Route(
@@ -95,7 +95,7 @@ OFFERS = Route(
     "/executors/infiniband-clusters",
     "Fabrics on sale now, RoCE too",
     lambda market, call: market.offers(call.key),
-    list[schemas.Offer],
+    list[answers.Offer],
     "clusters",
     errors=(404,),
 )
@@ -106,17 +106,17 @@ ROUTES: tuple[Route, ...] = (
         "/version",
         "Version and features",
         lambda market, call: market.version(),
-        schemas.Version,
+        answers.Version,
         "service",
         keyless=True,
     ),
-    Route("GET", "/users/me", "The key's user", lambda market, call: market.me(call.key), schemas.User, "service"),
+    Route("GET", "/users/me", "The key's user", lambda market, call: market.me(call.key), answers.User, "service"),
     Route(
         "GET",
         "/keys/scopes",
         "Scopes that a key can have",
         lambda market, call: market.key_scopes(),
-        list[schemas.KeyScope],
+        list[answers.KeyScope],
         "service",
         keyless=True,
     ),
@@ -125,7 +125,7 @@ ROUTES: tuple[Route, ...] = (
         "/workspaces",
         "Workspaces of the key",
         lambda market, call: market.workspaces(call.key),
-        list[schemas.Workspace],
+        list[answers.Workspace],
         "workspaces",
     ),
     Route(
@@ -133,7 +133,7 @@ ROUTES: tuple[Route, ...] = (
         "/workspaces/{id}",
         "One workspace",
         lambda market, call: market.get_workspace(call.key, call.path["id"]),
-        schemas.Workspace,
+        answers.Workspace,
         "workspaces",
         errors=(404,),
     ),
@@ -142,7 +142,7 @@ ROUTES: tuple[Route, ...] = (
         "/workspaces/{id}/members",
         "Members of a workspace",
         lambda market, call: market.workspace_members(call.key, call.path["id"]),
-        list[schemas.WorkspaceMember],
+        list[answers.WorkspaceMember],
         "workspaces",
         errors=(404,),
     ),
@@ -151,7 +151,7 @@ ROUTES: tuple[Route, ...] = (
         "/ssh-keys",
         "Registered SSH keys",
         lambda market, call: market.ssh_keys(call.key),
-        list[schemas.SshKey],
+        list[answers.SshKey],
         "ssh keys",
     ),
     Route(
@@ -159,16 +159,16 @@ ROUTES: tuple[Route, ...] = (
         "/ssh-keys",
         "Register an SSH key; a key already there is answered as it is",
         lambda market, call: market.create_ssh_key(call.key, call.body),
-        schemas.SshKey,
+        answers.SshKey,
         "ssh keys",
-        body=schemas.SshKeyBody,
+        body=bodies.SshKeyBody,
     ),
     Route(
         "GET",
         "/templates",
         "Templates the caller may see",
         lambda market, call: market.templates(call.key),
-        list[schemas.Template],
+        list[answers.Template],
         "templates",
         keyless=True,
     ),
@@ -177,7 +177,7 @@ ROUTES: tuple[Route, ...] = (
         "/templates/{id}",
         "One template",
         lambda market, call: market.get_template(call.key, call.path["id"]),
-        schemas.Template,
+        answers.Template,
         "templates",
         errors=(404, 422),
         keyless=True,
@@ -188,18 +188,18 @@ ROUTES: tuple[Route, ...] = (
         "/templates",
         "Create a template",
         lambda market, call: market.create_template(call.key, call.body),
-        schemas.Template,
+        answers.Template,
         "templates",
-        body=schemas.TemplateBody,
+        body=bodies.TemplateBody,
     ),
     Route(
         "PUT",
         "/templates/{id}",
         "Change a template",
         lambda market, call: market.update_template(call.key, call.path["id"], call.body),
-        schemas.Template,
+        answers.Template,
         "templates",
-        body=schemas.TemplateChange,
+        body=bodies.TemplateChange,
         errors=(404,),
     ),
     Route(
@@ -207,7 +207,7 @@ ROUTES: tuple[Route, ...] = (
         "/machines",
         "GPU models on sale",
         lambda market, call: market.machines(),
-        list[schemas.Machine],
+        list[answers.Machine],
         "executors",
         keyless=True,
     ),
@@ -216,9 +216,9 @@ ROUTES: tuple[Route, ...] = (
         "/executors",
         "Hosts that can be rented as ordinary pods",
         lambda market, call: market.executors(call.query),
-        list[schemas.NodeRow],
+        list[answers.NodeRow],
         "executors",
-        query=schemas.EXECUTOR_FILTERS,
+        query=bodies.EXECUTOR_FILTERS,
         keyless=True,
         errors=(422,),
     ),
@@ -228,11 +228,11 @@ ROUTES: tuple[Route, ...] = (
         "/executors/default-docker-image",
         "Image that `up` takes without a template",
         lambda market, call: market.default_docker_images(call.key, call.query),
-        list[schemas.DockerImage],
+        list[answers.DockerImage],
         "executors",
         query=(
-            schemas.QueryParameter("gpu_model", "string", "full GPU product name"),
-            schemas.QueryParameter("driver_version", "string", "NVIDIA driver"),
+            bodies.QueryParameter("gpu_model", "string", "full GPU product name"),
+            bodies.QueryParameter("driver_version", "string", "NVIDIA driver"),
         ),
     ),
     Route(
@@ -240,11 +240,11 @@ ROUTES: tuple[Route, ...] = (
         "/executors/deployment-estimate",
         "How long a start will take",
         lambda market, call: market.deployment_estimate(call.key, call.query),
-        schemas.DeploymentEstimate,
+        answers.DeploymentEstimate,
         "executors",
         query=(
-            schemas.QueryParameter("executor_id", "string", "host"),
-            schemas.QueryParameter("template_id", "string", "template"),
+            bodies.QueryParameter("executor_id", "string", "host"),
+            bodies.QueryParameter("template_id", "string", "template"),
         ),
         errors=(404, 422),
     ),
@@ -255,9 +255,9 @@ ROUTES: tuple[Route, ...] = (
         lambda market, call: market.order_cluster(
             call.key, call.body, call.idempotency_key, lose_outcome=call.lose_outcome
         ),
-        schemas.ClusterOrderAnswer,
+        answers.ClusterOrderAnswer,
         "clusters",
-        body=schemas.ClusterOrderBody,
+        body=bodies.ClusterOrderBody,
         errors=(400, 402, 404, 409),
         idempotent=True,
     ),
@@ -266,9 +266,9 @@ ROUTES: tuple[Route, ...] = (
         "/executors/{id}/quote",
         "What a rent would cost",
         lambda market, call: market.quote(call.key, call.path["id"], call.query),
-        schemas.Quote,
+        answers.Quote,
         "executors",
-        query=schemas.QUOTE_PARAMETERS,
+        query=bodies.QUOTE_PARAMETERS,
         errors=(404, 422),
     ),
     Route(
@@ -278,9 +278,9 @@ ROUTES: tuple[Route, ...] = (
         lambda market, call: market.rent_host(
             call.key, call.path["id"], call.body, call.idempotency_key, lose_outcome=call.lose_outcome
         ),
-        schemas.RentAnswer,
+        answers.RentAnswer,
         "executors",
-        body=schemas.RentBody,
+        body=bodies.RentBody,
         errors=(400, 402, 404, 409),
         idempotent=True,
     ),
@@ -290,7 +290,7 @@ ROUTES: tuple[Route, ...] = (
         "/pods/{id}",
         "One pod, with its last event",
         lambda market, call: market.get_pod(call.key, call.path["id"]),
-        schemas.Pod,
+        answers.Pod,
         "pods",
         errors=(404,),
     ),
@@ -299,7 +299,7 @@ ROUTES: tuple[Route, ...] = (
         "/pods/{id}/events",
         "What happened to a pod, oldest first; deleted pods too",
         lambda market, call: market.pod_events(call.key, call.path["id"]),
-        list[schemas.PodEvent],
+        list[answers.PodEvent],
         "pods",
         errors=(404,),
     ),
@@ -311,8 +311,8 @@ ROUTES: tuple[Route, ...] = (
         Text,
         "pods",
         query=(
-            schemas.QueryParameter("tail", "string", "lines"),
-            schemas.QueryParameter("follow", "string", "true or false; the log is answered once either way"),
+            bodies.QueryParameter("tail", "string", "lines"),
+            bodies.QueryParameter("follow", "string", "true or false; the log is answered once either way"),
         ),
         errors=(404,),
     ),
@@ -321,9 +321,9 @@ ROUTES: tuple[Route, ...] = (
         "/pods/{id}",
         "Delete one pod",
         lambda market, call: market.delete_pod(call.key, call.path["id"]),
-        schemas.Done,
+        answers.Done,
         "pods",
-        body=schemas.PodFeedback,
+        body=bodies.PodFeedback,
         body_required=False,
         errors=(400, 404, 409),
     ),
@@ -332,9 +332,9 @@ ROUTES: tuple[Route, ...] = (
         "/pods/{id}/schedule-removal",
         "Set the time at which a pod is deleted",
         lambda market, call: market.schedule_removal(call.key, call.path["id"], call.body),
-        schemas.ScheduledRemoval,
+        answers.ScheduledRemoval,
         "pods",
-        body=schemas.ScheduleRemovalBody,
+        body=bodies.ScheduleRemovalBody,
         errors=(400, 402, 404, 409),
     ),
     Route(
@@ -342,7 +342,7 @@ ROUTES: tuple[Route, ...] = (
         "/pods/{id}/schedule-removal",
         "Forget a pod's time of removal",
         lambda market, call: market.cancel_removal(call.key, call.path["id"]),
-        schemas.Done,
+        answers.Done,
         "pods",
         errors=(400, 404, 409),
     ),
@@ -351,9 +351,9 @@ ROUTES: tuple[Route, ...] = (
         "/pods/{id}/reboot",
         "Start a pod's container anew",
         lambda market, call: market.reboot_pod(call.key, call.path["id"]),
-        schemas.Done,
+        answers.Done,
         "pods",
-        body=schemas.RebootBody,
+        body=bodies.RebootBody,
         body_required=False,
         errors=(400, 404, 409),
     ),
@@ -362,7 +362,7 @@ ROUTES: tuple[Route, ...] = (
         "/clusters/{id}",
         "Delete every member of a cluster; one row each",
         lambda market, call: market.delete_cluster(call.key, call.path["id"]),
-        schemas.ClusterRemoval,
+        answers.ClusterRemoval,
         "clusters",
         errors=(404, 409),
     ),
@@ -371,7 +371,7 @@ ROUTES: tuple[Route, ...] = (
         "/volumes",
         "Volumes; the emulator has none",
         lambda market, call: market.volumes(call.key),
-        list[schemas.Done],
+        list[answers.Done],
         "service",
     ),
 )

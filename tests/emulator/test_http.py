@@ -159,3 +159,11 @@ def test_a_broken_request_does_not_end_the_server(emulator: Emulator) -> None:
         raw.sendall(b"NOT HTTP AT ALL\r\n\r\n")
         assert raw.recv(100).startswith(b"HTTP/1.1 400")
     assert call(emulator, "GET", "/version").status_code == 200
+
+
+def test_the_description_is_served(emulator: Emulator) -> None:
+    root = emulator.base_url.removesuffix("/api")
+    assert requests.get(root + "/docs", timeout=30).headers["Content-Type"].startswith("text/html")
+    document = requests.get(root + "/openapi.json", timeout=30).json()
+    assert "/api/executors/cluster/rent" in document["paths"]
+    assert emulator.journal() == [], "looking at it is no request of the API"

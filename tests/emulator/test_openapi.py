@@ -10,6 +10,7 @@ import schemathesis
 import yaml
 from fastapi import FastAPI
 from hypothesis import HealthCheck, settings
+from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import negative_data_rejection
 
 from pulumi_lium.emulator.app import create_app
@@ -73,7 +74,9 @@ def test_what_an_operation_says(document: dict[str, Any]) -> None:
     assert document["paths"]["/api/executors"]["get"]["security"] == [{"ApiKey": []}, {}]
 
 
-api = schemathesis.openapi.from_asgi("/openapi.json", make_app()).include(path_regex="^/api/")
+described = schemathesis.openapi.from_asgi("/openapi.json", make_app())
+api = described.include(path_regex="^/api/")
+control = described.include(path_regex="^/_emulator/")
 
 
 @api.parametrize()
@@ -82,3 +85,9 @@ def test_random_requests(case: schemathesis.Case) -> None:
     # A query parameter that the service does not know is ignored (contract 4.5), so only bodies can be wrong.
     ignored = [negative_data_rejection] if case.method == "GET" else []
     case.call_and_validate(headers={"X-API-KEY": KEY}, excluded_checks=ignored)
+
+
+@control.parametrize()
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_random_control_calls(case: schemathesis.Case) -> None:
+    case.call_and_validate(checks=[not_a_server_error])
