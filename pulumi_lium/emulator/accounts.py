@@ -83,7 +83,7 @@ class Account(Record):
     def require_balance(self, price: int) -> None:
         """Refuse a rental at `price` an hour unless the balance covers more than 15 minutes of it and of every open
         pod."""
-        floor = (price + sum(pod.price for pod in self.open_pods.values())) / 4
+        floor = (price + sum([pod.price for pod in self.open_pods.values()])) / 4
         if self.balance <= floor:
             raise Refusal(
                 403,

@@ -16,6 +16,8 @@ from .refusal import Refusal, invalid
 from .state import REMOVE, Cluster, State
 
 LARGEST_CLUSTER = 254
+NOT_ONE_FABRIC = "The nodes of a cluster must share one fabric"
+NOT_ALIKE = "The nodes of a cluster must be alike in GPU model and count"
 # Each host shows this as `available_port_count`.
 PORTS_PER_HOST = 40
 # External ports: the first pod of a host begins here, the others a step further each.
@@ -33,8 +35,8 @@ def order_cluster(
     request = _cluster_request(body)
     if not state.settings.cluster_feature:
         raise Refusal(404, "not_found", "Cluster rentals are not enabled")
-    hosts = [state.tables.hosts[name] for name in request["executor_uuids"] if name in state.tables.hosts]
-    price = sum(host.price for host in hosts)
+    known = state.tables.hosts
+    price = sum([known[name].price for name in request["executor_uuids"] if name in known])
     return _once(state, key, request, price, idempotency_key, lose_outcome, lambda: _rent_cluster(state, key, request))
 
 
@@ -95,10 +97,12 @@ def _rent_cluster(state: State, key: ApiKey, request: dict[str, Any]) -> dict[st
         raise Declined(f"A cluster needs a template of the Lium cluster image, not {template.row['docker_image']}")
     hosts = [find_host(state, name) for name in request["executor_uuids"]]
     group = hosts[0].group
-    if group is None or any(host.group is None or host.group.fabric is not group.fabric for host in hosts):
-        raise Declined("The nodes of a cluster must share one fabric")
-    if any(host.group is not group for host in hosts):
-        raise Declined("The nodes of a cluster must be alike in GPU model and count")
+    if group is None:
+        raise Declined(NOT_ONE_FABRIC)
+    for host in hosts:
+        if host.group is not group:
+            same_wire = host.group is not None and host.group.fabric is group.fabric
+            raise Declined(NOT_ALIKE if same_wire else NOT_ONE_FABRIC)
     for host in hosts:
         if 0 < host.free < host.spec.gpu_count:
             raise Declined("A cluster rental must take whole nodes")

@@ -23,10 +23,11 @@ POD_STILL_CREATED = "This pod is still being created; try again later."
 
 def _own(key: ApiKey, pods: list[Pod], what: str) -> None:
     """Refuse what is another's: 404 to a key that acts inside a workspace, else 403 (contract 7.5.7)."""
-    if any(pod.tenant != key.tenant_name for pod in pods):
-        if key.workspace is not None:
-            raise not_found(what)
-        raise Refusal(403, "permission_denied", NOT_YOURS)
+    for pod in pods:
+        if pod.tenant != key.tenant_name:
+            if key.workspace is not None:
+                raise not_found(what)
+            raise Refusal(403, "permission_denied", NOT_YOURS)
 
 
 def find_pod(state: State, key: ApiKey, pod_id: str, *, gone: bool = False) -> Pod:

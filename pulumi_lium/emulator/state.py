@@ -196,7 +196,9 @@ class State:
         """A pod changed: its row and its tenant's listing are rendered anew."""
         pod.row_cache = None
         self.tenants[pod.tenant].rows = None
-        self.touch("pods", pod.id)
+        self.revision += 1
+        if self.track:
+            self._note("pods", pod.id)
 
     def members_of(self, cluster_id: str) -> list[Pod]:
         """The listed members of a cluster by rank."""
@@ -208,7 +210,11 @@ class State:
         """A record changed."""
         self.revision += 1
         if self.track:
-            self._changed.setdefault(table, set()).add(identity)
+            self._note(table, identity)
+
+    def _note(self, table: str, identity: str) -> None:
+        self._changed.setdefault(table, set()).add(identity)
+        self._dropped.discard((table, identity))
 
     def drop(self, table: str, identity: str) -> None:
         """A record is no longer needed."""
@@ -256,8 +262,7 @@ class State:
         }
         drop: dict[str, list[str]] = {}
         for name, key in sorted(self._dropped):
-            if key not in put.get(name, ()):
-                drop.setdefault(name, []).append(key)
+            drop.setdefault(name, []).append(key)
         self._changed.clear()
         self._dropped.clear()
         self._clock_moved = False

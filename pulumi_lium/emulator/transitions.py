@@ -131,7 +131,7 @@ def next_on_agenda(state: State) -> float | None:
 
 def advance(state: State, at: float) -> None:
     """Let everything happen that is due by `at`, in order of time; see `Market.advance_to`."""
-    end = max(at, state.now)
+    end = at if at > state.now else state.now
     agenda, scheduled = state.agenda, state.events
     while True:
         # What lies beyond the end is not looked at closely: most calls find nothing due.
@@ -144,7 +144,8 @@ def advance(state: State, at: float) -> None:
             due, act = debit, billing.debit_all
         if due is None or due > end:
             break
-        state.now = max(due, state.now)
+        if due > state.now:
+            state.now = due
         act(state)
     state.now = end
 
