@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
@@ -17,6 +18,8 @@ class _Entry:
 
 
 COMMANDS = {
+    "offers": _Entry("Show the fabrics that are on sale."),
+    "doctor": _Entry("Look at everything that an order needs."),
     "emulator": _Entry("Run the Lium API on this machine, faults included.", extra="emulator"),
 }
 
@@ -42,6 +45,12 @@ class LazyGroup(click.Group):
         command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from ._edge import exit_codes
+
+        with exit_codes():
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
