@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from pulumi_lium.api import Clock, LiumApi
+from pulumi_lium.api.errors import LiumError
 
 from .intents import IntentLog
 
@@ -50,9 +52,17 @@ class Claims:
             self._machines.pop(owner, None)
 
 
+def _always() -> None:
+    """Somebody waits for the outcome."""
+
+
 @dataclass(frozen=True)
 class Context:
-    """The surroundings of a verb. `report` takes one line for the person who is watching."""
+    """The surroundings of a verb. `report` takes one line for the person who is watching.
+
+    `require_caller` raises `LiumError` once nobody is there any more to take what a verb returns: then nothing new is
+    ordered.
+    """
 
     api: LiumApi
     clock: Clock
@@ -60,3 +70,18 @@ class Context:
     report: Callable[[str], None]
     intents: IntentLog
     claims: Claims = field(default_factory=Claims)
+    require_caller: Callable[[], None] = _always
+
+    def note_in_state(self, cluster_id: str, state: Mapping[str, Any] | None = None) -> None:
+        """The engine has this cluster in its state: its intent is closed.
+
+        By the id, and by the key in the state where a note of the id was lost. A journal that fails is reported and
+        keeps no verb from its work: an intent that stays open is settled later, a cluster that cannot be deleted bills.
+        """
+        key = (state or {}).get("idempotency_key")
+        try:
+            self.intents.close_cluster(cluster_id)
+            if isinstance(key, str) and key:
+                self.intents.close(key)
+        except LiumError as error:
+            self.report(f"warning: {error}")

@@ -63,7 +63,7 @@ class Change:
 
 def diff(ctx: Context, cluster_id: str, state: Mapping[str, Any], news: Mapping[str, Any]) -> Change:
     """Compares the checked inputs with the state, and the state with the listing (one GET). Reports its reasons."""
-    ctx.intents.close_cluster(cluster_id)
+    ctx.note_in_state(cluster_id, state)
     inputs, _ = parse_cluster_inputs(news)
     adopted = bool(inputs.get("adopted")) or bool(inputs.get("adopt"))
     differences = _differences(state, inputs, adopted, cluster_id)
@@ -90,6 +90,15 @@ def diff(ctx: Context, cluster_id: str, state: Mapping[str, Any], news: Mapping[
             code="adopted_differs",
         )
     return change
+
+
+def unsatisfied(
+    cluster_id: str, state: Mapping[str, Any], news: Mapping[str, Any], members: list[Pod]
+) -> dict[str, str]:
+    """Why a running cluster cannot be what `news` asks for: property → reason; empty when it can be, in place."""
+    inputs, _ = parse_cluster_inputs(news)
+    found = {**_differences(state, inputs, False, cluster_id), **_drift(state, inputs, members, cluster_id)}
+    return {name: reason for name, reason in found.items() if EFFECTS.get(name, "replace") == "replace"}
 
 
 def _announce(ctx: Context, cluster_id: str, state: Mapping[str, Any], change: Change) -> None:
@@ -139,6 +148,9 @@ def _order_differences(state: Mapping[str, Any], known: Mapping[str, Any], found
         wanted = known.get(name, _DEFAULTS.get(name))
         # The name and the template in effect stand at the top of the state, chosen ones too.
         running = state.get(name) if name in ("name", "template_id") else setting(state, name)
+        if name == "name" and wanted == setting(state, name):
+            # A cluster that was taken over after a crash keeps the name of its order, whatever was asked for then.
+            continue
         if running is None and name in _DEFAULTS and "requested" in state:
             running = _DEFAULTS[name]
         if name not in found and wanted is not None and running is not None and wanted != running:

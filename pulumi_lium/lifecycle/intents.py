@@ -38,12 +38,17 @@ class Intent:
     """USD for the whole cluster, as planned."""
     opened_at: datetime
     stage: Stage = "opened"
+    sent_at: datetime | None = None
+    """When the order last left; from then on it may still arrive for a while (contract 4.8)."""
     body: Mapping[str, Any] = field(default_factory=dict)
     """The order exactly as sent, so that the same key can be sent again with the same body (contract 4.8)."""
     snapshot: tuple[str, ...] = ()
     """Cluster ids that were listed before the order: none of them is this one (contract 5.2 step 5)."""
     ttl_seconds: int | None = None
     """Span from the order to the removal that was asked for; None when there is no such limit."""
+    fabric_id: str | None = None
+    fabric_type: str | None = None
+    """Of the machines ordered: a running cluster does not tell its fabric."""
     pod_ids: tuple[str, ...] = ()
     cluster_id: str | None = None
 
@@ -73,6 +78,9 @@ class IntentLog(Protocol):
     def release(self, idempotency_key: str) -> None:
         """Leaves a claimed intent open for another process to settle."""
 
+    def held_elsewhere(self, owner: str) -> list[Intent]:
+        """Open intents of an owner that another living process holds: it is at work on them."""
+
 
 class NullIntents:
     """Keeps nothing: for a look at the service in which no order is sent."""
@@ -89,3 +97,6 @@ class NullIntents:
         return []
 
     def release(self, idempotency_key: str) -> None: ...
+
+    def held_elsewhere(self, owner: str) -> list[Intent]:
+        return []

@@ -20,6 +20,7 @@ from pulumi_lium.api import (
 from pulumi_lium.api.errors import LiumError
 
 from . import ttl
+from .abandoned import report_strangers, resume
 from .adopt import adopt
 from .context import Context
 from .errors import InvalidInputs, NothingMatches, OperationFailed
@@ -43,7 +44,8 @@ class Created:
 
 
 def order(ctx: Context, inputs: Mapping[str, Any]) -> Created:
-    """Orders the cluster (or adopts one) and returns as soon as its members are listed.
+    """Orders the cluster (or adopts one, or takes over that of an interrupted order) and returns as soon as its members
+    are listed.
 
     What raises has rented nothing, but for `OrderUnsettled`, which says what may be billing. Once the service has named
     the cluster nothing raises any more: the engine has to get it into its state, whatever else went wrong.
@@ -57,6 +59,9 @@ def order(ctx: Context, inputs: Mapping[str, Any]) -> Created:
         name=args.name or pod_name("cluster", args.owner, ctx.rng),
         idempotency_key=args.idempotency_key or idempotency_key(ctx.rng),
     )
+    taken_over = resume(ctx, args, inputs)
+    if taken_over is not None:
+        return Created(*taken_over)
     template_id = args.template_id or newest_template(ctx)
     intent, pick, outcome = _send(ctx, args, template_id)
     placed = settle(ctx, intent, outcome)
@@ -138,6 +143,7 @@ def _snapshot(ctx: Context, args: ClusterArgs) -> tuple[str, ...]:
                 )
             ]
         )
+    report_strangers(ctx, pods, args.owner)
     return tuple(sorted({pod.cluster_id for pod in pods if pod.cluster_id}))
 
 
@@ -194,6 +200,8 @@ def _intent(
         body=body.model_dump(),
         snapshot=snapshot,
         ttl_seconds=int(args.ttl.total_seconds()) if args.ttl else None,
+        fabric_id=pick.offer.fabric_id,
+        fabric_type=pick.offer.fabric_type,
     )
 
 

@@ -25,7 +25,7 @@ def read(ctx: Context, cluster_id: str, state: Mapping[str, Any]) -> Reading | N
 
     With an empty `state` the id alone gives the whole state, as an import does.
     """
-    ctx.intents.close_cluster(cluster_id)
+    ctx.note_in_state(cluster_id, state)
     members = present_members(ctx, cluster_id, state.get("ordered_at"))
     if not members:
         return None

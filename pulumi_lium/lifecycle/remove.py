@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pulumi_lium.api import Conflict, Forbidden, NotFound, Pod, QuotaExceeded, Unauthorized
 from pulumi_lium.api.errors import LiumError
@@ -22,14 +22,31 @@ _DEFINITE = (Unauthorized, Forbidden, QuotaExceeded)
 """Refusals that waiting does not change."""
 
 
-def remove(ctx: Context, cluster_id: str, state: Mapping[str, Any], *, timeout: float | None = None) -> None:
+class Keeper(NamedTuple):
+    """Where a cluster that could not be removed is still known, and which command tries again."""
+
+    place: str
+    command: str
+
+
+STATE = Keeper("the state", "pulumi destroy")
+
+
+def remove(
+    ctx: Context,
+    cluster_id: str,
+    state: Mapping[str, Any],
+    *,
+    timeout: float | None = None,
+    keeper: Keeper = STATE,
+) -> None:
     """Deletes the cluster and returns when no member is listed.
 
     Refused members and 409 (a member still being created) are tried again within `timeout` seconds (the state's
     `delete_timeout` by default). A 404 means gone only when the listing agrees; a 5xx or a lost answer means nothing
     until the listing is read. Raises naming each member that stays, with its price per hour.
     """
-    ctx.intents.close_cluster(cluster_id)
+    ctx.note_in_state(cluster_id, state)
     limit = timeout or whole(setting(state, "delete_timeout")) or DEFAULT_DELETE_TIMEOUT
     deadline = ctx.clock.monotonic() + limit
     delay, accepted = _FIRST_DELAY, frozenset[str]()
@@ -37,18 +54,19 @@ def remove(ctx: Context, cluster_id: str, state: Mapping[str, Any], *, timeout: 
     members: list[Pod] | None = None
     while True:
         if members is None or any(_to_be_asked(pod, accepted) for pod in members):
-            accepted, problem = _ask(ctx, cluster_id, state)
+            accepted, problem = _ask(ctx, cluster_id, state, keeper)
         try:
             members = present_members(ctx, cluster_id, None if accepted else state.get("ordered_at"))
         except _DEFINITE as error:
-            raise _stays(cluster_id, state, None, str(error)) from error
+            raise _stays(cluster_id, state, keeper, None, str(error)) from error
         except LiumError as error:
             members, problem = None, f"the listing cannot be read ({error})"
         if members == []:
             return
         left = deadline - ctx.clock.monotonic()
         if left <= 0:
-            raise _stays(cluster_id, state, members, problem or "the nodes have not confirmed", timeout=limit)
+            why = problem or "the nodes have not confirmed"
+            raise _stays(cluster_id, state, keeper, members, why, timeout=limit)
         ctx.clock.sleep(min(delay, left))
         delay = min(delay * 1.5, _LONGEST_DELAY)
 
@@ -57,12 +75,14 @@ def _to_be_asked(pod: Pod, accepted: frozenset[str]) -> bool:
     return pod.id not in accepted and pod.status != "DELETING"
 
 
-def _ask(ctx: Context, cluster_id: str, state: Mapping[str, Any]) -> tuple[frozenset[str], str | None]:
+def _ask(
+    ctx: Context, cluster_id: str, state: Mapping[str, Any], keeper: Keeper
+) -> tuple[frozenset[str], str | None]:
     """One DELETE: the pods whose removal was accepted, and what went wrong."""
     try:
         removal = ctx.api.clusters.delete(cluster_id)
     except _DEFINITE as error:
-        raise _stays(cluster_id, state, None, str(error)) from error
+        raise _stays(cluster_id, state, keeper, None, str(error)) from error
     except NotFound:
         return frozenset(), "the service answers 404 while members are listed; is the key of another workspace?"
     except Conflict as error:
@@ -79,12 +99,13 @@ def _ask(ctx: Context, cluster_id: str, state: Mapping[str, Any]) -> tuple[froze
 def _stays(
     cluster_id: str,
     state: Mapping[str, Any],
+    keeper: Keeper,
     members: list[Pod] | None,
     why: str,
     *,
     timeout: float | None = None,
 ) -> OperationFailed:
-    """The error that keeps the cluster in the state. `members` is None where the listing was not read."""
+    """The error that keeps the cluster where it is known. `members` is None where the listing was not read."""
     price = state.get("price_per_hour")
     name = state.get("name") or "cluster"
     if members is None:
@@ -94,8 +115,8 @@ def _stays(
     else:
         bills = still_billing(members, price)
     within = f" within {timeout:g} s" if timeout else ""
-    text = f"Cluster {cluster_id} ({name}) was not removed{within}: {why.rstrip('.')}. {bills} It stays in the state"
-    hint = "Run `pulumi destroy` again, or give a longer delete_timeout."
+    text = f"Cluster {cluster_id} ({name}) was not removed{within}: {why.rstrip('.')}. {bills} It stays in {keeper.place}"
+    hint = f"Run `{keeper.command}` again, or give a longer delete_timeout."
     if timeout:
         return OperationTimeout(text, code="removal_timeout", hint=hint)
-    return OperationFailed(text, code="removal_refused", hint="Mend that, then run `pulumi destroy` again.")
+    return OperationFailed(text, code="removal_refused", hint=f"Mend that, then run `{keeper.command}` again.")

@@ -46,9 +46,10 @@ def send(ctx: Context, intent: Intent) -> OrderAnswer | LiumError:
 
     The intent stays open until the engine asks about the cluster, or nothing exists.
     """
+    ctx.require_caller()
     ctx.intents.open(intent)
     try:
-        ctx.intents.note(replace(intent, stage="sent"))
+        ctx.intents.note(_leaving(ctx, intent))
         return _post(ctx, intent)
     except LiumError as error:
         if error.outcome_unknown:
@@ -59,10 +60,10 @@ def send(ctx: Context, intent: Intent) -> OrderAnswer | LiumError:
 
 def settle(ctx: Context, intent: Intent, outcome: OrderAnswer | LiumError) -> Placed:
     """The members of a sent order. Raises `OrderUnsettled` where neither answers nor the listing tell its outcome."""
+    refusal: LiumError | None = None
     if isinstance(outcome, LiumError):
         outcome, refusal = _resend(ctx, intent, outcome)
-    else:
-        refusal = None
+        intent = _leaving(ctx, intent)
     if isinstance(outcome, OrderAnswer) and outcome.pod_ids:
         _note(ctx, replace(intent, stage="answered", pod_ids=tuple(outcome.pod_ids)))
         placed = _find(ctx, intent, frozenset(outcome.pod_ids))
@@ -91,6 +92,7 @@ def _resend(ctx: Context, intent: Intent, lost: LiumError) -> tuple[OrderAnswer 
     wait = waits.pop(0)
     while True:
         ctx.clock.sleep(wait)
+        _note(ctx, _leaving(ctx, intent))
         try:
             return _post(ctx, intent), None
         except LiumError as error:
@@ -107,6 +109,11 @@ def _resend(ctx: Context, intent: Intent, lost: LiumError) -> tuple[OrderAnswer 
             return lost, None
         else:
             wait = waits.pop(0)
+
+
+def _leaving(ctx: Context, intent: Intent) -> Intent:
+    """The intent of an order that may reach the service from now on."""
+    return replace(intent, stage="sent", sent_at=ctx.clock.now())
 
 
 def _not_sent(error: LiumError) -> bool:
@@ -139,7 +146,7 @@ def _find(ctx: Context, intent: Intent, pod_ids: frozenset[str]) -> Placed | Non
         except LiumError as error:
             ctx.report(f"{intent.pod_name}: the listing fails, so the new members cannot be seen yet: {error.message}")
             continue
-        partial = _ours(pods, intent, pod_ids) or partial
+        partial = members_of_order(pods, intent, pod_ids) or partial
         if partial and len(partial.members) >= (len(pod_ids) or intent.nodes):
             return partial
     if partial is None and pod_ids:
@@ -152,7 +159,11 @@ def _find(ctx: Context, intent: Intent, pod_ids: frozenset[str]) -> Placed | Non
     return partial
 
 
-def _ours(pods: Iterable[Pod], intent: Intent, pod_ids: frozenset[str]) -> Placed | None:
+def members_of_order(pods: Iterable[Pod], intent: Intent, pod_ids: frozenset[str]) -> Placed | None:
+    """The order's cluster in this listing, by the pods that the answer named, else by name; None if it shows none.
+
+    Raises `OrderUnsettled` where several clusters could be it: none of them is touched then.
+    """
     if pod_ids:
         named = [pod for pod in pods if pod.id in pod_ids]
     else:

@@ -20,7 +20,7 @@ def update(ctx: Context, cluster_id: str, state: Mapping[str, Any], news: Mappin
     A new `ttl` counts from the order and goes to every member; removing it takes every scheduled removal back. If one
     member cannot be changed, all are tried, and the update fails naming it.
     """
-    ctx.intents.close_cluster(cluster_id)
+    ctx.note_in_state(cluster_id, state)
     args = cluster_args(news)
     members = present_members(ctx, cluster_id, state.get("ordered_at"))
     if not members:
