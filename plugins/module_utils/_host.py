@@ -104,7 +104,9 @@ class Host:
 
     @cached_property
     def verbs(self) -> Verbs | None:
-        """What user space sees; None where the tools are not installed. Its exit code is 255 without a device."""
+        """What user space sees; None where there is no device, or no tool to ask. Its exit code is 255 without one."""
+        if not self.rdma.devices:
+            return None
         try:
             done = self.probe.run("ibv_devinfo")
         except ToolMissing:

@@ -10,6 +10,7 @@ import json
 import random
 from pathlib import Path
 
+PROC_NET_HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"
 EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 
 
@@ -190,6 +191,7 @@ def healthy_host(rng: random.Random, number: int = 1, kind: str | None = None) -
         host.answer("modinfo -F filename mlx5_ib", f"/lib/modules/{kernel}/updates/dkms/mlx5_ib.ko.zst\n")
         host.folders.add(f"/lib/modules/{kernel}/build")
     host.folders |= {
+        "/sys/module/ib_core",
         "/sys/module/ib_uverbs",
         "/sys/module/rdma_ucm",
         "/sys/module/nvidia",
@@ -251,4 +253,5 @@ def add_executor(host: RecordedHost, kind: str) -> None:
     host.answer("docker compose ls --all --format json", json.dumps(rows))
     host.files["/opt/lium-io/neurons/executor/.env"] = "INTERNAL_PORT=8001\nRENTING_PORT_RANGE=9000-9009"
     host.answer("docker image inspect --format {{.Id}} daturaai/lium-rdma-probe:0.0.1", "sha256:0\n")
-    host.answer("ss -ltnpH sport = :18515", "")
+    for protocol in ("tcp", "udp"):
+        host.files[f"/proc/net/{protocol}"] = PROC_NET_HEAD

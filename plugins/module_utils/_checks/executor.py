@@ -13,10 +13,10 @@ from typing import Any
 from ansible_collections.lium.cluster.plugins.module_utils._check import BoundCheck, Check
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, key_values, load_json
-from ansible_collections.lium.cluster.plugins.module_utils._parsers.sockets import parse_ss
 from ansible_collections.lium.cluster.plugins.module_utils._probe import CommandError, Missing, ToolMissing
 from ansible_collections.lium.cluster.plugins.module_utils._rdma.view import ROCE
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
+from ansible_collections.lium.cluster.plugins.module_utils._sockets import port_holders
 
 DAEMON_JSON_PATH = "/etc/docker/daemon.json"
 TOOLKIT_CONFIG = "/etc/nvidia-container-runtime/config.toml"
@@ -88,7 +88,7 @@ TCP = Check(
     severity="degraded",
     expected="TCP 18515 free on this host and open between the fabric addresses",
     why="the measurement of every pair shakes hands there first",
-    source="ss -ltnpH",
+    source="/proc/net/tcp",
 )
 
 
@@ -252,12 +252,12 @@ def image_cached(host: Host) -> Record:
 def tcp_port(host: Host) -> Record:
     if host.view.kind != ROCE:
         return TCP.skipped(f"used on RoCE hosts only (fabric kind {host.view.kind})")
-    holders = parse_ss(host.probe.output("ss", "-ltnpH", f"sport = :{PROBE_TCP_PORT}"))
+    holders = port_holders(host.probe, "tcp", PROBE_TCP_PORT)
     if not holders:
         return TCP.ok("free; whether it is open between hosts is seen by verify_roce only")
     if host.occupancy.measuring:
         return TCP.ok("held by the platform's measurement")
-    names = ", ".join(holder.process or "a process of another namespace" for holder in holders)
+    names = ", ".join(holder or "the kernel" for holder in holders)
     return TCP.must_fix(f"held by {names}", "End the program that listens there, an old ib_write_bw for example")
 
 

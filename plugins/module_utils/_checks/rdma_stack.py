@@ -234,6 +234,8 @@ def _mode_problem(host: Host, node: str) -> list[str]:
 
 
 def netns_mode(host: Host) -> Record:
+    if not loaded(host, "ib_core"):  # asking would load it
+        return NETNS.skipped("the kernel's RDMA core is not loaded")
     mode = parse_netns_mode(host.probe.run("rdma", "system", "show"))
     if mode == "shared":
         return NETNS.ok("shared")

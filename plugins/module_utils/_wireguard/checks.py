@@ -1,0 +1,348 @@
+# Copyright: the pulumi-lium authors
+# SPDX-License-Identifier: Apache-2.0
+"""Section F of the host contract: whether cluster pods can build their overlay on this host. Reads only.
+
+For internal use of the collection; may change in any release.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.lium.cluster.plugins.module_utils._check import BoundCheck, Check, Section, evaluate, skip_all
+from ansible_collections.lium.cluster.plugins.module_utils._docker import confidential_vm_host
+from ansible_collections.lium.cluster.plugins.module_utils._facts import host_facts
+from ansible_collections.lium.cluster.plugins.module_utils._footprint import explain_modprobe
+from ansible_collections.lium.cluster.plugins.module_utils._host import Host
+from ansible_collections.lium.cluster.plugins.module_utils._module import Look
+from ansible_collections.lium.cluster.plugins.module_utils._parse import parse_int
+from ansible_collections.lium.cluster.plugins.module_utils._parsers.conntrack import Flow, parse_conntrack
+from ansible_collections.lium.cluster.plugins.module_utils._parsers.firewall import (
+    Block,
+    firewalld_strict,
+    firewalld_zones,
+    iptables_blocks,
+    nft_blocks,
+    ufw_active,
+)
+from ansible_collections.lium.cluster.plugins.module_utils._parsers.net import parse_ip_route
+from ansible_collections.lium.cluster.plugins.module_utils._parsers.wg import parse_dump
+from ansible_collections.lium.cluster.plugins.module_utils._probe import CommandError, HostProbe, ToolMissing
+from ansible_collections.lium.cluster.plugins.module_utils._record import Record
+from ansible_collections.lium.cluster.plugins.module_utils._sockets import port_holders
+
+OVERLAY = ipaddress.IPv4Network("10.42.0.0/24")
+OVERLAY_PORT = 51820
+#: Bytes that WireGuard adds over IPv4 and over IPv6 (host-contract 2.7).
+OVERHEAD_V4, OVERHEAD_V6 = 60, 80
+#: The bridge that the platform makes for rentals; Docker's own where there is none yet.
+BRIDGES = ("lium-rentals", "docker0")
+
+MODULE = Check(
+    id="wg.module",
+    title="WireGuard in the kernel",
+    severity="blocker",
+    expected="module wireguard loaded, or built in",
+    why="the pod brings no WireGuard of its own, so without the host's it cannot raise wg0 and exits",
+    source="/sys/module/wireguard, modinfo wireguard",
+)
+PORT_FREE = Check(
+    id="wg.port_free",
+    title="UDP port of the overlay is free",
+    severity="blocker",
+    expected="nothing listens on it, or a cluster pod does",
+    why="Docker cannot publish the port a second time, and the pod is not created",
+    source="/proc/net/udp, docker ps",
+)
+SUBNET = Check(
+    id="wg.subnet_conflict",
+    title="Nothing else uses the overlay's network",
+    severity="blocker",
+    expected=f"no route and no Docker network overlaps {OVERLAY}",
+    why="a pod's packets to its peers would go to that network instead",
+    source="ip -j route show, docker network inspect",
+)
+FORWARD = Check(
+    id="wg.fw_forward",
+    title="The firewall lets the published UDP port through",
+    severity="blocker",
+    expected="no rule or policy on the FORWARD path that stops it",
+    why="a provider whose port is closed does not appear in the Clusters tab",
+    source="nft -j list ruleset, iptables -S, ufw, firewall-cmd",
+)
+CONNTRACK = Check(
+    id="wg.conntrack",
+    title="No stale connection tracking for the overlay's port",
+    severity="degraded",
+    expected="no entry that bypasses Docker's DNAT; UDP stream timeout of 60 s or more",
+    why="after a pod's restart one direction would never shake hands until its peer falls silent for two minutes",
+    source="/proc/net/nf_conntrack, nf_conntrack_udp_timeout_stream",
+)
+PATH_MTU = Check(
+    id="wg.mtu",
+    title="Room for WireGuard's packets",
+    severity="degraded",
+    expected="the bridge's MTU not above that of the netdev below it",
+    why="handshakes and pings pass but long transfers hang",
+    source="/sys/class/net/*/mtu",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class OverlayHost:
+    """A host, and the host ports that overlays may be given: 51820 and those of the executor's renting range."""
+
+    host: Host
+    ports: tuple[int, ...] = (OVERLAY_PORT,)
+
+
+def module(subject: OverlayHost) -> Record:
+    probe = subject.host.probe
+    if probe.exists("/sys/module/wireguard"):
+        return MODULE.ok("loaded")
+    try:
+        path = probe.output("modinfo", "-F", "filename", "wireguard").strip()
+    except ToolMissing:
+        raise
+    except CommandError:
+        text = f"modprobe: FATAL: Module wireguard not found in directory /lib/modules/{subject.host.kernel}"
+        return MODULE.must_fix("not there", explain_modprobe("wireguard", text).rsplit(" (", 1)[0])
+    if path == "(builtin)":
+        return MODULE.ok("built in")
+    return MODULE.must_fix(
+        f"not loaded ({path})",
+        "Run `modprobe wireguard` and list it in /etc/modules-load.d (the role wireguard does both): a container's"
+        " network namespace cannot be relied on to load it",
+    )
+
+
+def port_free(subject: OverlayHost) -> Record:
+    probe, held, pods = subject.host.probe, [], []
+    for port in subject.ports:
+        try:
+            names = probe.output("docker", "ps", "--filter", f"publish={port}/udp", "--format", "{{.Names}}").split()
+        except ToolMissing:
+            names = []
+        pods += [name for name in names if name.startswith("pod_")]
+        if names:
+            held += [f"UDP {port}: container {name}" for name in names if not name.startswith("pod_")]
+            continue
+        for holder in port_holders(probe, "udp", port):
+            held.append(f"UDP {port}: {holder or _kernel_holder(subject.host, port)}")
+    if held:
+        return PORT_FREE.must_fix(
+            "; ".join(held),
+            "Stop what holds the port or give it another one; it is never ended by this collection",
+        )
+    numbers = ", ".join(map(str, subject.ports))
+    return PORT_FREE.ok(f"cluster pod running ({', '.join(pods)})" if pods else f"UDP {numbers} free")
+
+
+def _kernel_holder(host: Host, port: int) -> str:
+    """A socket without a process belongs to the kernel: a WireGuard interface of the host, most of the time."""
+    if not host.probe.exists("/sys/module/wireguard"):  # asking `wg` would load it
+        return "the kernel"
+    try:
+        interfaces = parse_dump(host.probe.output("wg", "show", "all", "dump"))
+    except CommandError:
+        return "the kernel (a WireGuard interface of this host?)"
+    names = [interface.name for interface in interfaces if interface.listen_port == port]
+    return f"WireGuard interface {', '.join(names)} of this host" if names else "the kernel"
+
+
+def subnet_conflict(subject: OverlayHost) -> Record:
+    probe = subject.host.probe
+    routes = parse_ip_route(probe.output("ip", "-j", "route", "show"))
+    clashes = [f"route {row.destination} on {row.netdev}" for row in routes if _overlaps(row.destination)]
+    try:
+        names = probe.output("docker", "network", "ls", "--format", "{{.Name}}").split()
+    except ToolMissing:
+        names = []
+    if names:
+        form = "{{.Name}} {{range .IPAM.Config}}{{.Subnet}} {{end}}"
+        for line in probe.output("docker", "network", "inspect", "--format", form, *names).splitlines():
+            name, *subnets = line.split() or [""]
+            clashes += [f"Docker network {name} {subnet}" for subnet in subnets if _overlaps(subnet)]
+    if clashes:
+        return SUBNET.must_fix("; ".join(clashes), f"Give that network addresses outside {OVERLAY}, or take it away")
+    return SUBNET.ok(f"{len(routes)} routes, {len(names)} Docker networks")
+
+
+def _overlaps(destination: str) -> bool:
+    try:
+        network = ipaddress.ip_network(destination, strict=False)
+    except ValueError:
+        return False  # "default", or the name of a table
+    return network.version == 4 and network.overlaps(OVERLAY) and network.prefixlen > 0
+
+
+def forward_path(subject: OverlayHost) -> Record:
+    tools, blocks = firewall_state(subject)
+    if blocks:
+        return FORWARD.must_fix(
+            "; ".join(dict.fromkeys(block.what for block in blocks)),
+            "; ".join(dict.fromkeys(block.fix for block in blocks)),
+            source=", ".join(tools),
+        )
+    note = ", ".join(tools) or "no packet filter in the kernel"
+    return FORWARD.ok(f"nothing in the way ({note}); what an edge or a switch does is seen by verify_wireguard only")
+
+
+def firewall_state(subject: OverlayHost) -> tuple[list[str], list[Block]]:
+    """The packet filters that were read, and what is in the way of any of the ports."""
+    probe, tools = subject.host.probe, []
+    blocks: list[Block] = []
+    filtering = False
+    for tool, module_names, argv, read in (
+        ("nftables", ("nf_tables",), ("nft", "-j", "list", "ruleset"), nft_blocks),
+        ("iptables", ("ip_tables", "x_tables"), ("iptables", "-S"), iptables_blocks),
+    ):
+        # Without the module there is no rule, and asking for one would load it.
+        if not any(_in_kernel(subject.host, name) for name in module_names):
+            continue
+        filtering = True
+        try:
+            text = probe.output(*argv)
+        except ToolMissing:
+            continue
+        tools.append(tool)
+        for port in subject.ports:
+            blocks += read(text, port)
+    if filtering and not tools:
+        raise CommandError(
+            ("nft", "-j", "list", "ruleset"), "the kernel filters packets, but neither nft nor iptables is there"
+        )
+    if probe.which("ufw") and ufw_active(probe.output("ufw", "status", "verbose")):
+        tools.append("ufw")
+    return tools, blocks + _firewalld_blocks(subject, tools)
+
+
+def _in_kernel(host: Host, name: str) -> bool:
+    if host.probe.exists(f"/sys/module/{name}"):
+        return True
+    built_in = host.probe.read_or_none(f"/lib/modules/{host.kernel}/modules.builtin") or ""
+    return f"/{name}.ko" in built_in
+
+
+def _firewalld_blocks(subject: OverlayHost, tools: list[str]) -> list[Block]:
+    probe = subject.host.probe
+    if not probe.which("firewall-cmd") or probe.run("firewall-cmd", "--state").stdout.strip() != "running":
+        return []
+    tools.append("firewalld")
+    blocks = []
+    if firewalld_strict(probe.read_or_none("/etc/firewalld/firewalld.conf") or ""):
+        fix = "Set StrictForwardPorts=no in /etc/firewalld/firewalld.conf and reload firewalld"
+        blocks.append(Block("firewalld", "StrictForwardPorts=yes blocks ports that Docker publishes", fix))
+    zones = firewalld_zones(probe.output("firewall-cmd", "--get-active-zones"))
+    for netdev in subject.host.fabric_netdevs:
+        zone = zones.get(netdev, "")
+        if zone in ("drop", "block"):
+            fix = (
+                f"Move {netdev} to another zone (`firewall-cmd --zone=public --change-interface={netdev} --permanent`)"
+            )
+            blocks.append(Block("firewalld", f"{netdev} is in zone {zone}", fix))
+    return blocks
+
+
+def conntrack(subject: OverlayHost) -> Record:
+    probe = subject.host.probe
+    timeout = probe.read_or_none("/proc/sys/net/netfilter/nf_conntrack_udp_timeout_stream")
+    if timeout is None:
+        return CONNTRACK.skipped("no connection tracking in the kernel")
+    if parse_int("nf_conntrack_udp_timeout_stream", timeout) < 60:
+        return CONNTRACK.warn(
+            f"nf_conntrack_udp_timeout_stream = {timeout}",
+            "Set net.netfilter.nf_conntrack_udp_timeout_stream to 120, which is the kernel's default",
+        )
+    flows = _flows(subject.host)
+    if flows is None:
+        return CONNTRACK.skipped("this kernel shows its tracked flows to the program conntrack only")
+    # A reply that comes from this host itself goes past Docker's DNAT to a pod.
+    own = {row.address for row in subject.host.addresses}
+    stale = [
+        f"UDP {flow.destination_port} from {flow.source}"
+        for flow in flows
+        if flow.protocol == "udp" and flow.destination_port in subject.ports and flow.reply_source in own
+    ]
+    if stale and subject.host.occupancy.rentals:
+        return CONNTRACK.warn(
+            ", ".join(stale), "; ".join(f"Run `conntrack -D -p udp --orig-port-dst {port}`" for port in subject.ports)
+        )
+    return CONNTRACK.ok(f"{len(stale)} old entries and no pod that they could harm" if stale else "no stale entry")
+
+
+def _flows(host: Host) -> list[Flow] | None:
+    text = host.probe.read_or_none("/proc/net/nf_conntrack")
+    if text is None and host.probe.exists("/sys/module/nf_conntrack_netlink"):  # asking would load it otherwise
+        try:
+            text = host.probe.output("conntrack", "-L", "-p", "udp")
+        except ToolMissing:
+            return None
+    return None if text is None else parse_conntrack(text)
+
+
+def path_mtu(subject: OverlayHost) -> Record:
+    host = subject.host
+    routes = parse_ip_route(host.probe.output("ip", "-j", "route", "show"))
+    below = sorted({route.netdev for route in routes if route.destination == "default"} | set(host.fabric_netdevs))
+    bridges = [name for name in BRIDGES if host.probe.exists(f"/sys/class/net/{name}")][:1]
+    if not below:
+        return PATH_MTU.skipped("neither a fabric netdev nor a default route")
+    outer = {name: host.netdev_mtu(name) for name in below}
+    observed = ", ".join(f"{name} {mtu}" for name, mtu in outer.items())
+    bridge_mtu = host.netdev_mtu(bridges[0]) if bridges else 1500
+    narrow = {name: mtu for name, mtu in outer.items() if mtu < bridge_mtu}
+    if narrow:
+        smallest = min(narrow.values())
+        return PATH_MTU.warn(
+            f"{bridges[0] if bridges else 'Docker bridge'} {bridge_mtu} over {observed}",
+            f'Lower the bridge\'s MTU to {smallest} (daemon.json "mtu" for docker0, the option'
+            f" com.docker.network.driver.mtu for others); wg0 then takes {largest_inner_mtu(smallest)}",
+        )
+    return PATH_MTU.ok(f"{observed}; wg0 takes {largest_inner_mtu(bridge_mtu)}")
+
+
+def largest_inner_mtu(outer: int, ipv4_only: bool = False) -> int:
+    """The MTU that a WireGuard interface may have over a path of ``outer`` bytes (host-contract 2.7)."""
+    return outer - (OVERHEAD_V4 if ipv4_only else OVERHEAD_V6)
+
+
+def fits(inner: int, outer: int, ipv4_only: bool = False) -> bool:
+    """Whether a full packet of the overlay fits into one of the path. A small ping would never tell."""
+    return inner <= largest_inner_mtu(outer, ipv4_only)
+
+
+def look_at_wireguard(probe: HostProbe, options: Mapping[str, Any]) -> Look:
+    """Records of section F that one host can answer, and the facts that the role needs."""
+    section = Section("wireguard", CHECKS)
+    confidential = confidential_vm_host(probe)
+    if confidential:
+        return Look(skip_all((section,), confidential), {"kept_out": confidential})
+    subject = OverlayHost(Host(probe), tuple(options["ports"]))
+    return Look(evaluate((section,), subject), host_facts(subject.host, {"wireguard": lambda _host: _setup(subject)}))
+
+
+def _setup(subject: OverlayHost) -> dict[str, Any]:
+    """What the role has to know: the family of the system, which firewall is active, where the fabric is."""
+    host = subject.host
+    tools, blocks = firewall_state(subject)
+    return {
+        "family": "debian" if host.debian_like else "redhat",
+        "firewalls": tools,
+        "blocks": [block.what for block in blocks],
+        "fabric_netdevs": host.fabric_netdevs,
+        "docker": host.probe.which("docker") is not None,
+    }
+
+
+CHECKS = (
+    BoundCheck(MODULE, module),
+    BoundCheck(PORT_FREE, port_free),
+    BoundCheck(SUBNET, subnet_conflict),
+    BoundCheck(FORWARD, forward_path),
+    BoundCheck(CONNTRACK, conntrack),
+    BoundCheck(PATH_MTU, path_mtu),
+)
