@@ -199,4 +199,10 @@ def _owner(resource_name: str, opts: pulumi.ResourceOptions | None) -> pulumi.In
     parent = opts.parent if opts is not None else None
     if parent is None:
         return f"{stack}/{resource_name}"
-    return parent.urn.apply(lambda urn: f"{stack}/{urn.split('::', 2)[2]}::{resource_name}")
+    return _owner_below(parent, stack, resource_name)
+
+
+async def _owner_below(parent: pulumi.Resource, stack: str, resource_name: str) -> str:
+    # Awaited, not applied: an input that depends on the parent would depend on all its children, this one too.
+    urn = await parent.urn.future()
+    return f"{stack}/{str(urn).split('::', 2)[2]}::{resource_name}"
