@@ -41,9 +41,10 @@ class SessionRack:
         self._clean = dict.fromkeys(range(1, count + 1), kind)
         return rack
 
-    def touched(self) -> None:
-        """The hosts may be anything now."""
-        self._clean.clear()
+    def touched(self, *numbers: int) -> None:
+        """Those hosts may be anything now."""
+        for number in numbers:
+            self._clean.pop(number, None)
 
     def end(self) -> None:
         """Switch everything off."""
@@ -67,7 +68,7 @@ def session_rack() -> Iterator[SessionRack]:
 def _hosts(count: int, kind: Kind) -> Callable[[SessionRack], Iterator[Rack]]:
     def hosts(session_rack: SessionRack) -> Iterator[Rack]:
         yield session_rack.with_hosts(count, kind)
-        session_rack.touched()
+        session_rack.touched(*range(1, count + 1))
 
     hosts.__doc__ = f"A rack of {count} clean {kind} hosts with Soft-RoCE; the test may do with them what it likes."
     return hosts
@@ -92,9 +93,10 @@ def shared_full_rack(session_rack: SessionRack) -> Rack:
 
 
 @pytest.fixture
-def host(rack: Rack) -> Host:
-    """One clean bare host."""
-    return rack.hosts[0]
+def host(session_rack: SessionRack) -> Iterator[Host]:
+    """Host 1 of two, clean and bare; the test may do with it what it likes, and leaves the other as it is."""
+    yield session_rack.with_hosts(2).hosts[0]
+    session_rack.touched(1)
 
 
 @pytest.fixture
