@@ -224,9 +224,7 @@ def _resume_one(
     return None
 
 
-def misfits(
-    ctx: Context, args: ClusterArgs, inputs: Mapping[str, Any], intent: Intent, placed: Placed
-) -> list[str]:
+def misfits(ctx: Context, args: ClusterArgs, inputs: Mapping[str, Any], intent: Intent, placed: Placed) -> list[str]:
     """Why the intent's cluster cannot be what the inputs ask for; empty when it can."""
     state = _state(_inputs_of(intent, inputs), intent, placed)
     reasons = list(unsatisfied(placed.cluster_id, state, _renamed(args, inputs, intent), placed.members).values())

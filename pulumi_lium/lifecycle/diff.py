@@ -75,7 +75,7 @@ def diff(ctx: Context, cluster_id: str, state: Mapping[str, Any], news: Mapping[
             f" cluster {cluster_id} ({usd(_price(state))}): {error}"
         )
     else:
-        differences.update(_drift(state, inputs, members, cluster_id))
+        differences = {**_drift(state, inputs, members, cluster_id), **differences}
     change = Change(
         {name: reason for name, reason in differences.items() if EFFECTS.get(name, "replace") == "replace"},
         {name: reason for name, reason in differences.items() if EFFECTS.get(name) == "update"},

@@ -75,9 +75,7 @@ def _to_be_asked(pod: Pod, accepted: frozenset[str]) -> bool:
     return pod.id not in accepted and pod.status != "DELETING"
 
 
-def _ask(
-    ctx: Context, cluster_id: str, state: Mapping[str, Any], keeper: Keeper
-) -> tuple[frozenset[str], str | None]:
+def _ask(ctx: Context, cluster_id: str, state: Mapping[str, Any], keeper: Keeper) -> tuple[frozenset[str], str | None]:
     """One DELETE: the pods whose removal was accepted, and what went wrong."""
     try:
         removal = ctx.api.clusters.delete(cluster_id)
@@ -115,7 +113,9 @@ def _stays(
     else:
         bills = still_billing(members, price)
     within = f" within {timeout:g} s" if timeout else ""
-    text = f"Cluster {cluster_id} ({name}) was not removed{within}: {why.rstrip('.')}. {bills} It stays in {keeper.place}"
+    text = (
+        f"Cluster {cluster_id} ({name}) was not removed{within}: {why.rstrip('.')}. {bills} It stays in {keeper.place}"
+    )
     hint = f"Run `{keeper.command}` again, or give a longer delete_timeout."
     if timeout:
         return OperationTimeout(text, code="removal_timeout", hint=hint)

@@ -40,7 +40,11 @@ def setting(state: Mapping[str, Any], name: str) -> Any:
 
 def rows_of(state: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The members that the state knows, by rank. A state without rows may still have the pod ids."""
-    rows = [dict(row) for row in state.get("members") or () if isinstance(row, Mapping)]
+    rows = [
+        {**row, "rank": whole(row.get("rank")), "gpu_count": whole(row.get("gpu_count"))}
+        for row in state.get("members") or ()
+        if isinstance(row, Mapping)
+    ]
     return rows or [{"rank": rank, "pod_id": pod} for rank, pod in enumerate(state.get("pod_ids") or ())]
 
 

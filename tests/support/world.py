@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -166,7 +166,9 @@ class World:
         return checked
 
     def order(self, **inputs: Any) -> Created:
-        return order(self.ctx, self.check(**inputs))
+        """An ordered cluster, its state as the engine gives it back."""
+        created = order(self.ctx, self.check(**inputs))
+        return replace(created, state=over_the_wire(created.state))
 
     def running(self, **inputs: Any) -> Created:
         """A cluster whose nodes run."""
@@ -211,6 +213,15 @@ class World:
 
     def said(self, text: str) -> bool:
         return any(text in line for line in self.told)
+
+
+def over_the_wire(value: Any) -> Any:
+    """A value as it comes back from the engine: numbers are floats, and what is None is missing."""
+    if isinstance(value, Mapping):
+        return {name: over_the_wire(item) for name, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [over_the_wire(item) for item in value]
+    return float(value) if type(value) is int else value
 
 
 def wanted(**inputs: Any) -> dict[str, Any]:
