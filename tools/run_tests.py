@@ -122,7 +122,8 @@ def verdict(results: list[Result], require_all: bool) -> tuple[bool, list[str]]:
         if result.left_out:
             what, style = f"left out: {result.left_out}", "red" if require_all else "yellow"
         elif result.failure:
-            what, style = f"FAILED: {result.failure} ({counts})", "red"
+            ran = result.passed or result.failed or result.skipped
+            what, style = f"FAILED: {result.failure}" + (f" ({counts})" if ran else ""), "red"
         else:
             what, style = counts if result.passed or result.skipped else "passed", "green"
         lines.append(f"  {result.tier:<12} {result.seconds:6.1f} s  {paint(what, style)}")

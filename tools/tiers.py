@@ -86,11 +86,12 @@ ROOT = Need("root", _no_root)
 RACK = Need("rack of virtual hosts", _no_rack)
 
 TIERS: tuple[Tier, ...] = (
-    check("lint", "ruff check ."),
+    check("lint", "ruff check .", "yamllint --strict .", "antsibull-changelog lint"),
     check("types", "mypy"),
     pytest_tier("unit", workers=2),
     pytest_tier("emulator", workers=2),
     pytest_tier("conformance"),
+    check("ansible-lint", "ansible-lint --offline -q"),
     pytest_tier("collection", workers=2),
     pytest_tier("field", workers=2, needs=(PULUMI,)),
     pytest_tier("engine", workers=2, needs=(PULUMI,), limit_s=1800),
