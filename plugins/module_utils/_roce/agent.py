@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent: runs its host's part of the timetable alone, from the first meeting to the last record.
 
-Each meeting waits for its peer as long as the peer's agent is there; who is gone costs little time, and less once others
-have told so. A host whose every test fails leaves its other tests out, so that it does not hold up the rest.
+Each meeting waits for its peer as long as the peer's agent is there; who is gone costs little time, and less once
+others have told so. A host whose every test fails leaves its other tests out, so that it does not hold up the rest.
 
 Stdlib only: the agent carries this file to the hosts.
 
@@ -12,6 +12,7 @@ For internal use of the collection; may change in any release.
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -31,13 +32,17 @@ _RETRY_S = 0.2
 _ASK_S = 2.0
 #: The host's rental state is looked at again this often, between tests.
 _GUARD_S = 10.0
+_PAST_ALL = 1 << 30
 #: With this many good tests their time sets the limit of the next ones, so that a dead pair costs seconds.
 _ENOUGH_GOOD = 3
 _SHORTEST_TEST_S = 8.0
 
 
 class Appointment(NamedTuple):
-    """One meeting of this host: round, both hosts, tests as ``(server, client, rail)``, and whether nothing else runs."""
+    """One meeting of this host.
+
+    Round, both hosts, tests as ``(server, client, rail)``, and whether nothing else runs.
+    """
 
     round: int
     server: str
@@ -56,7 +61,7 @@ class Appointment(NamedTuple):
 class Plan(NamedTuple):
     """What a host's agent gets: see ``plan.host_plan`` for how it is made.
 
-    ``before`` names, for a round, the hosts that must have come that far: the rounds of a rerun do not overlap.
+    ``rounds`` names the hosts of each round where rounds must not overlap, as in a rerun; it is empty in a sweep.
     ``quarantine_after``: so many hosts failed with, and none good, end a host's tests; 0 never does.
     """
 
@@ -71,8 +76,7 @@ class Plan(NamedTuple):
     settings: Settings
     hosts: Mapping[str, tuple[RailAt, ...]]
     appointments: tuple[Appointment, ...]
-    before: Mapping[int, tuple[str, ...]]
-    last: tuple[str, ...]
+    rounds: tuple[tuple[str, ...], ...]
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Plan:
@@ -92,8 +96,7 @@ class Plan(NamedTuple):
                 Appointment(number, server, client, tuple((a, b, rail) for a, b, rail in tests), bool(alone))
                 for number, server, client, tests, alone in row["appointments"]
             ),
-            before={int(number): tuple(hosts) for number, hosts in row["before"].items()},
-            last=tuple(row["last"]),
+            rounds=tuple(tuple(hosts) for hosts in row["rounds"]),
         )
 
 
@@ -114,11 +117,11 @@ class Gone(Exception):
 class Guard(Protocol):
     """Looks whether the host may be used for tests."""
 
-    def rented(self) -> str | None:
-        """The name of a rental's container, ``None`` without one."""
+    def rented(self) -> str:
+        """Why the host may not be used: a rental, or that none could be ruled out. Empty when it may."""
 
     def probing(self) -> bool:
-        """Whether the platform measures right now."""
+        """Whether the platform measures right now; asked after :meth:`rented`, of the same look."""
 
 
 class Agent:
@@ -139,8 +142,11 @@ class Agent:
         self._guarded = self._started
         self._at = -1
         self._state = "running"
-        self._seen: set[str] = set()
+        self._why = ""
+        self._numbers = {host: number for number, host in enumerate(sorted(plan.hosts))}
+        self._up = 1 << self._numbers[plan.host]
         self._accused: dict[str, set[str]] = {}
+        self._told: set[str] = set()
         self._failed_with: set[str] = set()
         self._good_s: list[float] = []
         own = plan.hosts[plan.host]
@@ -149,7 +155,7 @@ class Agent:
     # What other agents are answered (exchange.Desk).
 
     def status(self) -> dict[str, Any]:
-        return {"at": self._at, "state": self._state}
+        return {"at": self._at, "state": self._state, **self._news()}
 
     def declines(self, meeting: str) -> str | None:
         if self._state == "quarantined":
@@ -157,39 +163,57 @@ class Agent:
         return "past" if int(meeting.split("/", 1)[0]) < self._at or self._state == "done" else None
 
     def heard(self, message: Mapping[str, Any]) -> None:
-        for host, accusers in message.get("lost", {}).items():
+        self._told.add(str(message.get("from")))
+        self._learn(message)
+
+    def _news(self) -> dict[str, Any]:
+        """What agents tell each other on the side: whose agents are known to have started, and who could not be reached."""
+        return {"up": f"{self._up:x}", "lost": {host: sorted(by) for host, by in self._accused.items()}}
+
+    def _learn(self, news: Mapping[str, Any]) -> None:
+        self._up |= int(news.get("up", "0"), 16)
+        for host, accusers in news.get("lost", {}).items():
             self._accused.setdefault(host, set()).update(accusers)
 
     # The run.
 
     def run(self) -> str:
-        """Keeps all appointments; answers how it ended: ``done``, ``budget``, ``rented``, ``quarantined`` or ``stopped``.
+        """Keeps all appointments; answers how it ended: ``done``, ``budget``, ``rented`` or ``quarantined``.
 
         Every test has its record then. Raises :class:`Stopped` after it has written the records of a stopped run.
         """
         left = list(self._plan.appointments)
-        ended = "done"
+        ended = "stopped"
         try:
             while left:
-                appointment = left[0]
-                self._at = appointment.round
+                self._at = left[0].round
                 ended = self._obstacle()
                 if ended != "done":
                     break
-                self._keep(appointment)
+                ended = "stopped"
+                self._keep(left[0])
                 left.pop(0)
-            self._at = 1 << 30
-            self._state = "quarantined" if ended == "quarantined" else "done"
-            if ended == "done":
-                self._linger()
-        except Stopped:
-            ended = "stopped"
-            raise
+            else:
+                ended = "done"
+            missed, left = left, []
+            self._leave_out(missed, ended)
+            self._linger([(one.peer(self._plan.host), one.round) for one in missed])
         finally:
-            for appointment in left:
-                self._miss(appointment, Gone(ended if ended != "done" else "stopped", self._plan.host, ""))
+            self._leave_out(left, "stopped")
             self._exchange.close()
         return ended
+
+    def _leave_out(self, missed: Iterable[Appointment], how: str) -> None:
+        """Writes the records of what will not take place, and turns away those who wait for it."""
+        self._at = _PAST_ALL
+        self._state = "quarantined" if how == "quarantined" else "done"
+        for appointment in missed:
+            self._miss(appointment, Gone(how, self._plan.host, self._why))
+        for key in list(self._exchange.waiting):
+            link = self._exchange.waiting.pop(key)
+            with contextlib.suppress(LinkClosed):
+                link.send({"skip": self._state})
+            link.close()
 
     def _obstacle(self) -> str:
         """What ends the run before the next meeting, ``done`` when nothing does. Waits while the platform measures."""
@@ -200,7 +224,8 @@ class Agent:
         if self._loop.clock() - self._guarded >= _GUARD_S:
             while True:
                 self._guarded = self._loop.clock()
-                if self._guard.rented():
+                self._why = self._guard.rented()
+                if self._why:
                     return "rented"
                 if not self._guard.probing():
                     break
@@ -215,7 +240,6 @@ class Agent:
         try:
             self._wait_for_round(appointment.round)
             link = self._meet(appointment, peer)
-            self._seen.add(peer)
             for server, client, rail in appointment.tests:
                 self._test(link, self._ends(server, client, rail), rail, peer, alone=appointment.alone)
                 done += 1
@@ -225,8 +249,10 @@ class Agent:
         except Gone as gone:
             self._miss(appointment, gone, done)
         finally:
-            if link is not None:
-                link.close()
+            late = self._exchange.waiting.pop(appointment.key, None)
+            for one in (link, late):
+                if one is not None:
+                    one.close()
 
     def _test(self, link: Link, ends: Ends, rail: int, peer: str, *, alone: bool) -> None:
         limits = self._plan.limits
@@ -251,10 +277,10 @@ class Agent:
         return self._await(appointment, peer)
 
     def _go_to(self, appointment: Appointment, peer: str) -> Link:
-        call = {"meet": appointment.key, "lost": {host: sorted(by) for host, by in self._accused.items()}}
-        link = self._reach(peer, call)
+        link = self._reach(peer, {"meet": appointment.key})
         try:
             word = link.receive(self._deadline)
+            self._learn(word)
             if "ready" not in word:
                 raise self._skipped(str(word.get("skip")), peer)
         except BaseException:
@@ -276,7 +302,7 @@ class Agent:
             if told["state"] != "running" or told["at"] > appointment.round:
                 raise self._skipped(str(told["state"]), peer)
         link = waiting.pop(appointment.key)
-        link.send({"ready": True})
+        link.send({"ready": True, **self._news()})
         return link
 
     def _reach(self, peer: str, message: Mapping[str, Any]) -> Link:
@@ -285,9 +311,11 @@ class Agent:
         since = self._loop.clock()
         while True:
             try:
-                return self._exchange.call(address, message, _CALL_S)
+                link = self._exchange.call(address, {**message, "from": self._plan.host, **self._news()}, _CALL_S)
+                self._up |= 1 << self._numbers[peer]
+                return link
             except Refused as exc:
-                if peer in self._seen or self._loop.clock() > self._started + self._plan.start_wait_s:
+                if self._up >> self._numbers[peer] & 1 or self._loop.clock() > self._started + self._plan.start_wait_s:
                     raise LinkClosed(str(exc)) from exc
             except LinkClosed:
                 patience = _SHORT_PATIENCE_S if self._accused.get(peer) else _PATIENCE_S
@@ -301,7 +329,9 @@ class Agent:
         link: Link | None = None
         try:
             link = self._reach(peer, {"ask": "at"})
-            return link.receive(self._loop.clock() + _CALL_S)
+            told = link.receive(self._loop.clock() + _CALL_S)
+            self._learn(told)
+            return told if "at" in told else None
         except LinkClosed:
             return None
         finally:
@@ -310,25 +340,26 @@ class Agent:
 
     def _wait_for_round(self, number: int) -> None:
         """Until all who run before this round are through with it, or gone."""
-        for host in self._plan.before.get(number, ()):
-            while host != self._plan.host:
-                told = self._ask(host)
-                if told is None or told["state"] != "running" or told["at"] >= number:
-                    break
+        for host in self._plan.rounds[number - 1] if number and self._plan.rounds else ():
+            while self._busy(host, number):
                 if not self._pause(_RETRY_S):
                     raise Gone("budget", self._plan.host, "the time was used up while waiting for an earlier round")
 
-    def _linger(self) -> None:
-        """Stays to answer until the last round is over, where rounds wait for one another."""
-        if self._plan.before:
-            self._wait_for_round_end(self._plan.last)
+    def _linger(self, expected: list[tuple[str, int]]) -> None:
+        """Stays to answer those who will still call or ask, so that they need not find out that this host is through."""
+        own_last = max((one.round for one in self._plan.appointments), default=0)
+        expected += [(host, own_last + 1) for hosts in self._plan.rounds[own_last + 1 :][:1] for host in hosts]
+        self._told.clear()
+        for peer, number in expected:
+            while peer not in self._told and self._busy(peer, number + 1) and self._pause(_RETRY_S):
+                pass
 
-    def _wait_for_round_end(self, hosts: Iterable[str]) -> None:
-        for host in hosts:
-            while host != self._plan.host:
-                told = self._ask(host)
-                if told is None or told["state"] != "running" or not self._pause(_RETRY_S):
-                    break
+    def _busy(self, host: str, number: int) -> bool:
+        """Whether another host is still to come to a round."""
+        if host == self._plan.host:
+            return False
+        told = self._ask(host)
+        return told is not None and told["state"] == "running" and told["at"] < number
 
     def _pause(self, seconds: float) -> bool:
         """Serves others for a while; whether there is still time."""

@@ -154,10 +154,11 @@ class Exchange:
         try:
             if message.get("run") != self._run:
                 link.send({"skip": "the peer's agent works on another run"})
-            elif meeting is None:
+                return
+            self._desk.heard(message)
+            if meeting is None:
                 link.send(self._desk.status())
             else:
-                self._desk.heard(message)
                 reason = self._desk.declines(str(meeting))
                 if reason is None:
                     self.waiting[str(meeting)] = link
@@ -165,7 +166,9 @@ class Exchange:
                 link.send({"skip": reason})
         except LinkClosed:
             pass
-        link.close()
+        finally:
+            if str(meeting) not in self.waiting or self.waiting[str(meeting)] is not link:
+                link.close()
 
     def call(self, address: str, message: Mapping[str, Any], timeout: float) -> Link:
         """Connects from the own fabric address and says the first words.
@@ -192,14 +195,6 @@ class Exchange:
         link = Link(self._loop, sock)
         link.send({"run": self._run, **message})
         return link
-
-    def ask(self, address: str, timeout: float) -> dict[str, Any]:
-        """How far a peer is: ``{"at": round, "state": …}``. Raises as :meth:`call` does."""
-        link = self.call(address, {"ask": "at"}, timeout)
-        try:
-            return link.receive(self._loop.clock() + timeout)
-        finally:
-            link.close()
 
     def close(self) -> None:
         self._loop.unwatch(self._listener)

@@ -36,7 +36,7 @@ NOT_MEASURED_CAUSES = {
     "quarantined": "every test of a host had failed, so the rest of its tests was left out",
     "budget": "the time for the whole verification was used up",
     "stopped": "the verification was stopped",
-    "rented": "a rental started on a host",
+    "rented": "a rental started on a host, or it could not be ruled out",
     "not_run": "no record came back from either host",
 }
 

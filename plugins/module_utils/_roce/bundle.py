@@ -1,0 +1,60 @@
+# Copyright: the pulumi-lium authors
+# SPDX-License-Identifier: Apache-2.0
+"""The agent as one file: an executable archive of the sources that it shares with the control node.
+
+So there is one parser and one pass mark, and a host needs nothing but Python's standard library.
+
+For internal use of the collection; may change in any release.
+"""
+
+from __future__ import annotations
+
+import io
+import pkgutil
+import zipfile
+
+_PACKAGE = "ansible_collections.lium.cluster.plugins.module_utils._roce"
+_MODULES = (
+    "agent",
+    "child",
+    "command",
+    "exchange",
+    "failures",
+    "loop",
+    "main",
+    "meeting",
+    "passmark",
+    "perftest",
+    "records",
+    "sockets",
+)
+_START = f"""\
+import os
+import sys
+
+from {_PACKAGE}.main import main
+
+sys.exit(main(sys.argv[1:], os.environ))
+"""
+
+
+def agent_file(interpreter: str) -> bytes:
+    """The agent's file, the same bytes for the same sources.
+
+    ``interpreter`` is the host's Python for its first line.
+    """
+    content: dict[str, bytes] = {"__main__.py": _START.encode()}
+    parts = _PACKAGE.split(".")
+    for depth in range(1, len(parts) + 1):
+        content["/".join([*parts[:depth], "__init__.py"])] = b""
+    for module in _MODULES:
+        source = pkgutil.get_data(_PACKAGE, f"{module}.py")
+        if source is None:
+            raise FileNotFoundError(f"{module}.py is not beside {_PACKAGE}")
+        content["/".join([*parts, f"{module}.py"])] = source
+    archive = io.BytesIO()
+    archive.write(f"#!{interpreter}\n".encode())
+    with zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as file:
+        for name, data in content.items():
+            file.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
+    return archive.getvalue()

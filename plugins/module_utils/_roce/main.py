@@ -1,0 +1,144 @@
+# Copyright: the pulumi-lium authors
+# SPDX-License-Identifier: Apache-2.0
+"""``lium-roce-agent PLAN FOLDER LOCK``: the agent as a program.
+
+It writes ``FOLDER/records.jsonl``: a line ``{"begin": …}``, one line a record, and ``{"end": …}``, which is missing
+only when the process was killed. Two agents never run on one host: the second finds the lock taken and ends.
+
+Stdlib only: the agent carries this file to the hosts.
+
+For internal use of the collection; may change in any release.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, TextIO
+
+from ansible_collections.lium.cluster.plugins.module_utils._roce.agent import Agent, Plan
+from ansible_collections.lium.cluster.plugins.module_utils._roce.command import CONTAINER, RailAt
+from ansible_collections.lium.cluster.plugins.module_utils._roce.loop import Loop, Stopped
+from ansible_collections.lium.cluster.plugins.module_utils._roce.sockets import listens
+
+RECORDS = "records.jsonl"
+#: Counters that tell of loss, by any driver's name (host-contract 4.6).
+_COUNTERS = frozenset(
+    """
+    out_of_sequence packet_seq_err implied_nak_seq_err local_ack_timeout_err roce_adp_retrans roce_adp_retrans_to
+    roce_slow_restart req_transport_retries_exceeded rnr_nak_retry_err out_of_buffer rx_icrc_encapsulated
+    np_ecn_marked_roce_packets np_cnp_sent rp_cnp_handled seq_err_naks_rcvd to_retransmits oos_drop_count
+    max_retry_exceeded rnr_naks_rcvd rx_roce_discards out_of_seq_request rcvd_seq_err retry_exceeded_err
+    """.split()  # noqa: SIM905  a list of two dozen quoted names reads worse
+)
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class HostBench:
+    """The host that this process runs on."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.environ: Mapping[str, str] = {"PATH": _PATH, **environ, "LC_ALL": "C"}
+
+    def listens(self, port: int, address: str) -> bool:
+        return listens(port, address)
+
+    def counters(self, rail: RailAt) -> dict[str, int]:
+        folder = f"/sys/class/infiniband/{rail.device}/ports/{rail.port}/hw_counters"
+        found = {}
+        with contextlib.suppress(OSError):
+            for name in _COUNTERS.intersection(os.listdir(folder)):
+                with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, name)) as stream:
+                    found[name] = int(stream.read())
+        return found
+
+    def now(self) -> str:
+        return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
+class DockerGuard:
+    """Looks at the host's containers, as the idle guard does (host-contract 0.3)."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = dict(environ)
+        self._names: list[str] = []
+
+    def rented(self) -> str:
+        self._names = []
+        try:
+            done = subprocess.run(
+                ["docker", "ps", "--format", "{{.Names}}"],
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=20,
+            )
+        except FileNotFoundError:
+            return ""
+        except (OSError, subprocess.TimeoutExpired) as exc:
+            return f"docker ps gave no answer: {exc}"
+        if done.returncode != 0:
+            return f"docker ps failed: {done.stderr.strip()[:200]}"
+        self._names = done.stdout.split()
+        return ", ".join(name for name in self._names if "pod_" in name)
+
+    def probing(self) -> bool:
+        return "lium_roce_probe" in self._names
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Runs the plan; 0 when it came to its own end, 1 when it was stopped or failed, 2 for wrong use, 3 when locked."""
+    if len(argv) != 3:
+        print("usage: lium-roce-agent PLAN FOLDER LOCK", file=sys.stderr)
+        return 2
+    plan_path, folder, lock_path = argv
+    with open(lock_path, "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"{lock_path} is taken: another verification runs on this host", file=sys.stderr)
+            return 3
+        with open(os.path.join(folder, RECORDS), "w", encoding="utf-8") as records:
+            return _run(plan_path, records, environ)
+
+
+def _run(plan_path: str, records: TextIO, environ: Mapping[str, str]) -> int:
+    def write(row: Mapping[str, Any]) -> None:
+        records.write(json.dumps(row, separators=(",", ":")) + "\n")
+        records.flush()
+
+    loop = Loop()
+    loop.stop_on(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    bench = HostBench(environ)
+    started = loop.clock()
+
+    def end(how: str, why: str = "") -> int:
+        write({"end": how, "why": why, "seconds": round(loop.clock() - started, 3), "at": bench.now()})
+        return 0 if how in ("done", "budget", "quarantined") else 1
+
+    try:
+        with open(plan_path, encoding="utf-8") as stream:
+            plan = Plan.from_dict(json.load(stream))
+        write({"begin": plan.run, "host": plan.host, "pid": os.getpid(), "at": bench.now()})
+        if plan.settings.image:
+            # A container of ours that an earlier, killed agent left; this process holds the lock, so it is nobody's
+            # now.
+            subprocess.run(["docker", "rm", "-f", CONTAINER], env=dict(bench.environ), capture_output=True, timeout=60)
+        agent = Agent(plan, loop, bench, DockerGuard(bench.environ), write)
+        return end(agent.run())
+    except Stopped as exc:
+        return end("stopped", str(exc))
+    except Exception as exc:  # noqa: BLE001  the last line must be written whatever happens
+        return end("failed", f"{type(exc).__name__}: {exc}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

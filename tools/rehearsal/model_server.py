@@ -1,0 +1,91 @@
+"""Answers the rehearsal's perftests from the fabric model, over a Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from tools.rehearsal.fabric import Fabric, Flow
+from tools.rehearsal.printed import client_output, failed
+
+#: What perftest's own start, its second of sleep and a short transfer take on real hosts (host-contract 5.5).
+FLOOR_S = 1.5
+#: A server that fails does so at its start.
+_SERVER_WORDS = ("memlock", "no_perftest", "docker", "no_device")
+
+
+class ModelServer:
+    """Knows which tests run at this moment, so that a crowded link is crowded by those that really run.
+
+    ``hangs`` lets tests without RDMA packets hang for good, as Soft-RoCE does, instead of failing with status 12 after
+    ``retry_s``, as hardware does.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        addresses: Mapping[str, str],
+        *,
+        floor_s: float = FLOOR_S,
+        retry_s: float = 4.0,
+        hangs: bool = False,
+    ) -> None:
+        self.fabric = fabric
+        self._host_at = {address: host for host, address in addresses.items()}
+        self._addresses = addresses
+        self._floor_s = floor_s
+        self._retry_s = retry_s
+        self._hangs = hangs
+        self._running: list[Flow] = []
+        self.tests = 0
+        self.most_at_once = 0
+        #: Tests that shared a host with another one at the same time: the timetable must never let that happen.
+        self.collisions: list[tuple[Flow, Flow]] = []
+
+    async def serve(self, path: Path) -> asyncio.AbstractServer:
+        return await asyncio.start_unix_server(self._answer, str(path), backlog=1024)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+            words = (await reader.readline()).decode().split()
+            if words:
+                code, text = await (self._server(words) if words[0] == "server" else self._client(words, reader))
+                writer.write(f"{code}\n{text}".encode())
+                await writer.drain()
+        writer.close()
+
+    async def _server(self, words: list[str]) -> tuple[int, str]:
+        _, host, device = words
+        for fault in self.fabric.faults:
+            name = getattr(fault, "failure", None)
+            if getattr(fault, "host", None) == host and getattr(fault, "rail", _rail(device)) == _rail(device):
+                if name in _SERVER_WORDS:
+                    return failed(name, device)
+        return 0, ""
+
+    async def _client(self, words: list[str], reader: asyncio.StreamReader) -> tuple[int, str]:
+        _, client, device, server_address = words
+        flow = Flow(self._host_at[server_address], client, _rail(device))
+        self.collisions += [(flow, other) for other in self._running if set(flow[:2]) & set(other[:2])]
+        self._running.append(flow)
+        self.tests += 1
+        self.most_at_once = max(self.most_at_once, len(self._running))
+        try:
+            await asyncio.sleep(self._floor_s / 2)
+            shown = self.fabric.run(flow, self._running)
+            if shown.gigabits_per_second is not None:
+                await asyncio.sleep(self._floor_s / 2)
+            elif shown.failure == "fabric_drop" and self._hangs:
+                await reader.read()  # until the agent's deadline ends the process
+            elif shown.failure == "fabric_drop":
+                await asyncio.sleep(self._retry_s)
+        finally:
+            self._running.remove(flow)
+        return client_output(shown, device, self._addresses[client], server_address)
+
+
+def _rail(device: str) -> int:
+    """The devices of an emulated host are called after their rail: ``mlx5_3``."""
+    return int(device.rsplit("_", 1)[1])

@@ -1,0 +1,118 @@
+/* The rehearsal's ib_write_bw: takes perftest's arguments, opens its TCP port for real, and lets the fabric model decide the
+ * rest. It is a C program because a rehearsal starts hundreds of them a second.
+ *
+ * Environment: LIUM_REHEARSAL_SOCKET, the model's Unix socket; LIUM_REHEARSAL_HOST, the emulated host. It asks one line,
+ *     server HOST DEVICE        or        client HOST DEVICE SERVER-ADDRESS
+ * and reads an exit code on a line of its own, then what is to be printed. A server that is answered 0 listens, takes one
+ * client, and ends after it. No answer at all is a test that hangs. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static int ask(const char *question)
+{
+	struct sockaddr_un model = {.sun_family = AF_UNIX};
+	const char *path = getenv("LIUM_REHEARSAL_SOCKET");
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	if (!path || fd < 0)
+		exit(70);
+	strncpy(model.sun_path, path, sizeof(model.sun_path) - 1);
+	if (connect(fd, (struct sockaddr *)&model, sizeof(model)) < 0) {
+		perror("rehearsal model");
+		exit(70);
+	}
+	if (write(fd, question, strlen(question)) < 0)
+		exit(70);
+	return fd;
+}
+
+/* Copies the answer to stdout and returns the exit code on its first line. */
+static int take(int fd)
+{
+	FILE *answer = fdopen(fd, "r");
+	char line[512];
+	int code;
+
+	if (!answer || !fgets(line, sizeof(line), answer))
+		exit(70);
+	code = atoi(line);
+	while (fgets(line, sizeof(line), answer))
+		fputs(line, stdout);
+	fflush(stdout);
+	return code;
+}
+
+static int serve(const char *host, const char *device, const char *own_address, int port)
+{
+	struct sockaddr_in here = {.sin_family = AF_INET, .sin_port = htons(port)};
+	char question[512], word[64];
+	int on = 1, code, door, client;
+
+	snprintf(question, sizeof(question), "server %s %s\n", host, device);
+	code = take(ask(question));
+	if (code)
+		return code;
+	inet_pton(AF_INET, own_address, &here.sin_addr);
+	door = socket(AF_INET, SOCK_STREAM, 0);
+	setsockopt(door, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (bind(door, (struct sockaddr *)&here, sizeof(here)) < 0 || listen(door, 1) < 0) {
+		printf("Couldn't listen to port %d\n", port);
+		return 1;
+	}
+	printf("\n************************************\n* Waiting for client to connect... *\n"
+	       "************************************\n");
+	fflush(stdout);
+	client = accept(door, NULL, NULL);
+	close(door);
+	while (read(client, word, sizeof(word)) > 0)
+		;
+	return 0;
+}
+
+static int run(const char *host, const char *device, const char *own_address, const char *server, int port)
+{
+	struct sockaddr_in here = {.sin_family = AF_INET}, there = {.sin_family = AF_INET, .sin_port = htons(port)};
+	char question[512];
+	int wire = socket(AF_INET, SOCK_STREAM, 0);
+
+	inet_pton(AF_INET, own_address, &here.sin_addr);
+	inet_pton(AF_INET, server, &there.sin_addr);
+	if (bind(wire, (struct sockaddr *)&here, sizeof(here)) < 0 ||
+	    connect(wire, (struct sockaddr *)&there, sizeof(there)) < 0) {
+		printf("Couldn't connect to %s:%d\nUnable to open file descriptor for socket connection\n"
+		       " Unable to init the socket connection\n", server, port);
+		return 1;
+	}
+	snprintf(question, sizeof(question), "client %s %s %s\n", host, device, server);
+	return take(ask(question));
+}
+
+int main(int argc, char **argv)
+{
+	const char *host = getenv("LIUM_REHEARSAL_HOST"), *address = getenv("LIUM_REHEARSAL_ADDRESS");
+	const char *device = "mlx5_0", *server = NULL;
+	int port = 18515;
+
+	if (!host || !address) {
+		fputs("LIUM_REHEARSAL_HOST and LIUM_REHEARSAL_ADDRESS must be set\n", stderr);
+		return 70;
+	}
+	for (int at = 1; at < argc; at++) {
+		if (!strcmp(argv[at], "-d") && at + 1 < argc)
+			device = argv[++at];
+		else if (!strcmp(argv[at], "-p") && at + 1 < argc)
+			port = atoi(argv[++at]);
+		else if (argv[at][0] == '-' && strlen(argv[at]) == 2 && strchr("ixnDq", argv[at][1]) && at + 1 < argc)
+			at++;
+		else if (argv[at][0] != '-')
+			server = argv[at];
+	}
+	return server ? run(host, device, address, server, port) : serve(host, device, address, port);
+}
