@@ -153,7 +153,7 @@ def _responses(route: Route) -> dict[int | str, dict[str, Any]]:
         }
         content[JSON_TYPE]["schema"].pop("$defs", None)
     described: dict[int | str, dict[str, Any]] = {200: {"description": "done", "content": content}}
-    statuses = set(route.errors) | set(() if route.keyless else EVERYWHERE)
+    statuses = {*route.errors, *EVERYWHERE}
     if route.body is not None:
         statuses |= {413, 415, 422}
     envelope = {JSON_TYPE: {"schema": {"$ref": REF.format(model=answers.ErrorEnvelope.__name__)}}}

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 from . import control as control_plane
 from .control import ControlPlane
-from .exchange import Answer, Cut, Request, split_path
+from .exchange import Answer, Cut, Request, envelope, split_path
 from .service import Service, failure
 
 Scope = MutableMapping[str, Any]
@@ -24,6 +24,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 API = "/api"
 CONTROL = "/_emulator"
+FRAMING = ("content-length", "transfer-encoding")
+"""Headers that say how long the body is: always the server's own, whatever a fault sets."""
 CUT = "lium.cut"
 """Key of the ASGI scope under which the server puts its way to end a connection without an answer."""
 
@@ -47,14 +49,17 @@ class Emulator:
                 await self.serve(scope, receive, send)
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request of the API or of the control plane; any other path is an unknown route of the API."""
+        """Answer one request of the API or of the control plane; there is nothing elsewhere."""
         raw_path = (scope.get("raw_path") or scope["path"].encode()).decode("ascii", "replace")
         body = await _read(receive)
         if raw_path == CONTROL or raw_path.startswith(CONTROL + "/"):
             request = _request(scope, raw_path.removeprefix(CONTROL), body)
             outcome: Answer | Cut = control_plane.respond(self.control, request)
-        else:
+        elif raw_path == API or raw_path.startswith(API + "/"):
             outcome = await self._exchange(_request(scope, raw_path.removeprefix(API), body))
+        else:
+            hint = f"The API is under {API}, the control plane under {CONTROL}"
+            outcome = Answer.of_json(404, envelope(404, "not_found", f"Nothing at {raw_path}", "outside", hint))
         if isinstance(outcome, Cut):
             await _cut(scope, receive, outcome)
         else:
@@ -100,7 +105,11 @@ async def _read(receive: Receive) -> bytes:
 async def _answer(send: Send, answer: Answer) -> None:
     bodiless = answer.status in (204, 304)
     body = b"" if bodiless else answer.body
-    headers = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in answer.headers.items()]
+    headers = [
+        (name.encode("latin-1"), value.encode("latin-1", "replace"))
+        for name, value in answer.headers.items()
+        if name not in FRAMING
+    ]
     if not bodiless:
         headers.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})

@@ -9,13 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 from .exchange import JSON_TYPE, Answer, Cut, Request, envelope, json_bytes, status_text
 from .pattern import Pattern
 
 HTML_TYPE = "text/html"
 MAINTENANCE_PAGE = b"<html><head><title>Maintenance</title></head><body>We will be back soon.</body></html>"
+
+
+HeaderValue = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$")]
+Headers = dict[Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")], HeaderValue]
+"""Response headers that HTTP can carry."""
 
 
 class _Fault(BaseModel):
@@ -28,7 +33,7 @@ class StatusFault(_Fault):
     kind: Literal["status"]
     code: int = Field(ge=200, le=599)
     body: Any = None
-    headers: dict[str, str] = Field(default_factory=dict)
+    headers: Headers = Field(default_factory=dict)
     commit: bool = Field(default=False, description="the service acts all the same, and its own answer is lost")
     lose_outcome: bool | None = Field(
         default=None,
@@ -139,7 +144,6 @@ class Effects:
     ending: Ending | None = None
     stale: bool = False
     hidden: list[HideMemberFault] = field(default_factory=list)
-    headers: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from .exchange import JSON_TYPE, Answer, Cut, Request, json_bytes
-from .faults import Ending
+from .faults import Ending, Headers, HeaderValue
 from .pattern import Pattern
 
 REMARKS = frozenset({"guard", "note", "auth", "pending_seconds", "repeat_last", "offers"})
@@ -43,8 +43,8 @@ class ScriptAnswer(_Part):
     status: int | None = Field(default=None, ge=200, le=599)
     json_body: JsonValue = Field(default=None, alias="json")
     raw: str | None = None
-    content_type: str | None = None
-    headers: dict[str, str] = Field(default_factory=dict)
+    content_type: HeaderValue | None = None
+    headers: Headers = Field(default_factory=dict)
     fault: Literal["refused", "drop_before_commit", "drop_after_commit"] | None = None
     commit: bool = False
 

@@ -85,6 +85,7 @@ def serve(emulator: Emulator, sock: socket.socket, ready: Callable[[], None]) ->
         emulator,
         http=_CuttingProtocol,
         ws="none",
+        proxy_headers=False,
         loop="asyncio",
         log_config=None,
         # A request that a fault still delays is cut off at the end; that is no news. Own failures print by themselves.

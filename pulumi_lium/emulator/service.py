@@ -26,7 +26,6 @@ from .script import Script
 from .store import Store
 
 MAX_BODY = 1 << 20
-REPLAYED = "idempotent-replayed"
 
 
 @dataclass(slots=True)
@@ -34,6 +33,8 @@ class Admitted:
     """A request that has arrived and not yet been served."""
 
     request: Request
+    market: Market
+    """The market that it came to; after a reset there is another, on which it must not act."""
     request_id: str
     key: str | None
     entry: Entry
@@ -78,6 +79,8 @@ class Service:
         self.faults = FaultBox()
         self.script = Script()
         self._store = store
+        # Whether the file lacks a change that could not be written: then the whole market is written next.
+        self._behind = False
         self._requests = 0
         self._before: _Listings | None = None
         self.market = self._open(scenario)
@@ -96,7 +99,9 @@ class Service:
     def _keep_all(self, market: Market) -> None:
         if self._store:
             market.take_changes()
+            self._behind = True
             self._store.replace(market.snapshot())
+            self._behind = False
 
     def close(self) -> None:
         """Let go of the state file."""
@@ -151,7 +156,7 @@ class Service:
             effects = self.faults.meet(request, request_id)
             if effects.ending is None:
                 effects.ending = self.script.tell(request)
-            admitted = Admitted(request, request_id, key, entry, effects)
+            admitted = Admitted(request, self.market, request_id, key, entry, effects)
             if idempotency_key and entry.key_id and effects.delay_before and _will_order(admitted):
                 self.market.advance_to(self._clock.now())
                 self.market.hold_idempotency_key(key, idempotency_key)
@@ -163,6 +168,8 @@ class Service:
         """Let the service act, unless a fault or the script says otherwise, and make the answer that goes out."""
         ending = admitted.effects.ending
         with self.lock:
+            if admitted.market is not self.market:
+                return Cut.DROPPED
             self.market.advance_to(self._clock.now())
             if admitted.holds_key:
                 self.market.release_idempotency_key(admitted.key, admitted.holds_key)
@@ -228,10 +235,15 @@ class Service:
 
     def _commit(self) -> None:
         """Put what has changed on disk; returns only when it is there."""
-        if self._store:
-            changes = self.market.take_changes()
-            if changes is not None:
-                self._store.commit(changes)
+        if self._store is None:
+            return
+        changes = self.market.take_changes()
+        if self._behind:
+            self._keep_all(self.market)
+        elif changes is not None:
+            self._behind = True
+            self._store.commit(changes)
+            self._behind = False
 
 
 def _route(request: Request) -> tuple[Route, dict[str, str]]:

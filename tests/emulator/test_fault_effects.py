@@ -150,3 +150,26 @@ def test_too_many_requests_say_when_to_come_back(emulator: Emulator) -> None:
     answers = [requests.get(emulator.base_url + "/pods", headers=KEY, timeout=10) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [429, 429, 200]
     assert answers[0].headers["Retry-After"] == "1"
+
+
+def test_a_request_from_before_a_reset_does_not_act_after_it(emulator: Emulator) -> None:
+    emulator.fault(RENT, "delay", seconds=0.5)
+    with pytest.raises(requests.ReadTimeout):
+        send(emulator, order_body(emulator), patience=0.1)
+    emulator.reset()
+    emulator.fault("GET /pods", "delay", seconds=0.8)
+    assert pods(emulator) == [], "asked after the delayed order's time has come"
+    assert emulator.state()["clusters"] == []
+
+
+@pytest.mark.parametrize("headers", [{"Content-Length": "1"}, {"Transfer-Encoding": "chunked"}])
+def test_a_fault_cannot_break_the_framing(emulator: Emulator, headers: dict[str, str]) -> None:
+    emulator.fault("GET /pods", "status", code=503, body={"a": "b"}, headers=headers)
+    answer = requests.get(emulator.base_url + "/pods", headers=KEY, timeout=10)
+    assert (answer.status_code, answer.json()) == (503, {"a": "b"})
+
+
+def test_an_answer_without_a_body(emulator: Emulator) -> None:
+    emulator.fault("GET /pods", "status", code=204)
+    answer = requests.get(emulator.base_url + "/pods", headers=KEY, timeout=10)
+    assert (answer.status_code, answer.content) == (204, b"")

@@ -148,6 +148,10 @@ def test_clear_ends_all() -> None:
         ({"on": "GET /pods", "fault": {"kind": "status", "code": 99}}, "fault.status.code"),
         ({"on": "GET /pods", "fault": {"kind": "delay", "seconds": -1}}, "fault.delay.seconds"),
         ({"on": "GET /pods", "fault": {"kind": "delay", "seconds": 1, "wen": "after"}}, "fault.delay.wen"),
+        (
+            {"on": "GET /pods", "fault": {"kind": "status", "code": 503, "headers": {"a": "b\r\nc: d"}}},
+            "fault.status.headers.a",
+        ),
         ({"on": "GET /pods", "times": -1, "fault": {"kind": "refused"}}, "times"),
         ({"on": "GET /pods"}, "fault"),
     ],

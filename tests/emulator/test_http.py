@@ -69,9 +69,10 @@ def test_unknown_routes_are_404_in_json(emulator: Emulator, path: str) -> None:
     envelope(call(emulator, "GET", path), 404, "not_found")
 
 
-def test_a_path_outside_the_api_is_404_in_json(emulator: Emulator) -> None:
+@pytest.mark.parametrize("path", ["/nowhere", "/pods", "/apipods", "/_emulatorstate", "/"])
+def test_a_path_outside_the_api_is_404_in_json(emulator: Emulator, path: str) -> None:
     root = emulator.base_url.removesuffix("/api")
-    answer = requests.get(root + "/nowhere", timeout=10)
+    answer = requests.get(root + path, headers=KEY, timeout=10)
     assert answer.status_code == 404
     assert answer.json()["error"]["code"] == "not_found"
 
