@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from . import scenario
-from .pods import STARTING, Pod
+from .pods import OPEN, STARTING, Pod
 from .records import UNSTORED, Record
 from .refusal import Refusal
 from .wire import micros, usd
@@ -80,10 +80,14 @@ class Account(Record):
         self.recent.extend(self.listings)
         return self
 
+    def open_price(self) -> int:
+        """Millionths of a USD an hour of the pods that bill or are about to."""
+        return sum([pod.price for pod in self.open_pods.values() if pod.status in OPEN])
+
     def require_balance(self, price: int) -> None:
         """Refuse a rental at `price` an hour unless the balance covers more than 15 minutes of it and of every open
         pod."""
-        floor = (price + sum([pod.price for pod in self.open_pods.values()])) / 4
+        floor = (price + self.open_price()) / 4
         if self.balance <= floor:
             raise Refusal(
                 403,

@@ -243,7 +243,7 @@ def quote(state: State, key: ApiKey, identity: str, query: Mapping[str, str]) ->
     if not (gpus == int(gpus) and 1 <= gpus <= host.spec.gpu_count):
         raise invalid(("gpu_count", f"must be a whole number from 1 to {host.spec.gpu_count}"))
     price = host.price * int(gpus) // host.spec.gpu_count
-    floor = sum(pod.price for pod in key.payer.open_pods.values()) // 4
+    floor = key.payer.open_price() // 4
     line = {
         "item": "gpu",
         "unit": "GPU hour",

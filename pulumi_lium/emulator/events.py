@@ -53,9 +53,8 @@ class RefuseOrder(Event):
 
 
 class OnPod(Event):
-    """Something happens to a pod: by its id, or to members of rank `rank`: of one cluster, or of clusters called
-    `pod_name`,
-    or of any. Where no cluster is named and none fits now, it waits for the next order that has such a member.
+    """Something happens to a pod, named by its id, or to the members of rank `rank` of one cluster, of clusters called
+    `pod_name`, or of any. Where no cluster is named and none fits now, it waits for the next order with such a member.
 
     pod_fails: a start fails with `reason` (one that waited: at the end of the boot); a running pod becomes FAILED.
     pod_stuck: a start never ends. pod_lost: the row disappears without a word. refuse_delete: the next `times` deletes
@@ -218,7 +217,7 @@ def _on_pods(state: State, event: OnPod) -> None:
         ]
         if not targets:
             state.armed.append(event.model_dump(exclude={"at_s"}))
-            state.note_clock()
+            state.note_meta()
             return
     for pod in sorted(targets, key=lambda pod: pod.seq):
         _strike(state, event, pod)

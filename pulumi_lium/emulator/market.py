@@ -98,7 +98,7 @@ class Market:
 
     def note_clock(self) -> None:
         """Let the next `take_changes` answer the time even if nothing else has changed."""
-        self._state.note_clock()
+        self._state.note_meta()
 
     # Control plane --------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from .wire import iso, usd
 # Statuses that bill (contract 3.3).
 BILLED = frozenset({"RUNNING", "REBOOT_PENDING", "REBOOT_FAILED"})
 STARTING = frozenset({"PENDING", "REBOOT_PENDING"})
+OPEN = BILLED | STARTING
 # Rows that stay listed though their machine is free again.
 VACATED = frozenset({"CREATION_FAILED", "FAILED"})
 FAILED = frozenset({"CREATION_FAILED", "FAILED", "BROKEN", "REBOOT_FAILED"})

@@ -109,9 +109,9 @@ def schedule_removal(state: State, key: ApiKey, pod_id: str, body: Mapping[str, 
     pod = _schedulable(state, key, pod_id)
     if pod.removal_at is not None and at > pod.removal_at:
         _afford(state, key)
-    pod.removal_at = pod.removal_due = at
-    state.at(max(at, state.now), REMOVE, pod)
+    pod.removal_at = at
     pod.removal_due = max(at, state.now)
+    state.at(pod.removal_due, REMOVE, pod)
     state.touch_pod(pod)
     return {"success": True, "removal_scheduled_at": iso(at)}
 

@@ -94,7 +94,7 @@ class State:
         self.track = track
         self._changed: dict[str, set[str]] = {}
         self._dropped: set[tuple[str, str]] = set()
-        self._clock_moved = False
+        self._meta_changed = False
         self._build()
 
     # Construction ---------------------------------------------------------------------------------------------------
@@ -223,9 +223,9 @@ class State:
             self._changed.get(table, set()).discard(identity)
             self._dropped.add((table, identity))
 
-    def note_clock(self) -> None:
-        """The time itself is a change to be stored: someone moved a virtual clock."""
-        self._clock_moved = True
+    def note_meta(self) -> None:
+        """What `meta` holds is a change to be stored though no record has changed."""
+        self._meta_changed = True
 
     def meta(self) -> dict[str, Any]:
         """The values outside the tables."""
@@ -253,7 +253,7 @@ class State:
     def take_changes(self) -> dict[str, Any] | None:
         """What changed since the last call: `meta`, `put` (table, id, record), `drop` (table, ids). None when nothing
         did."""
-        if not self._changed and not self._dropped and not self._clock_moved:
+        if not self._changed and not self._dropped and not self._meta_changed:
             return None
         put = {
             name: {key: getattr(self.tables, name)[key].to_record() for key in sorted(keys)}
@@ -265,7 +265,7 @@ class State:
             drop.setdefault(name, []).append(key)
         self._changed.clear()
         self._dropped.clear()
-        self._clock_moved = False
+        self._meta_changed = False
         return {"meta": self.meta(), "put": put, "drop": drop}
 
     def load(self, meta: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> None:

@@ -48,7 +48,6 @@ def leave(state: State, pod: Pod) -> None:
             del state.members[pod.cluster_id]
     state.touch_pod(pod)
     pod.row_base = None
-    pod.row_base = None
 
 
 def fail(state: State, pod: Pod, reason: str) -> None:
@@ -164,4 +163,4 @@ def _next_event(state: State) -> None:
         events.apply(state, events.parse_event(raw, scheduled=True))
     except events.EventError as error:
         state.events_failed.append({"event": raw, "error": str(error)})
-    state.note_clock()
+    state.note_meta()

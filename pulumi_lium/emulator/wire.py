@@ -6,6 +6,8 @@ from datetime import datetime, timezone
 from functools import lru_cache
 
 MICRO = 1_000_000
+# The first and the last second of the years 1 to 9999.
+_EARLIEST, _LATEST = -62_135_596_800.0, 253_402_300_799.0
 
 
 @lru_cache(maxsize=4096)
@@ -20,11 +22,14 @@ def maybe_iso(at: float | None) -> str | None:
 
 
 def epoch(text: str) -> float:
-    """Epoch seconds of an ISO 8601 text with `Z`, an offset, or nothing (then UTC). Raises ValueError."""
+    """Epoch seconds of an ISO 8601 text with `Z`, an offset, or nothing (then UTC). Raises ValueError.
+
+    An offset can lead out of the years that `iso` can write; the answer is then the nearest second within them.
+    """
     moment = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
-    return moment.timestamp()
+    return min(max(moment.timestamp(), _EARLIEST), _LATEST)
 
 
 def usd(micro: int) -> float:

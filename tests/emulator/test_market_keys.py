@@ -165,6 +165,16 @@ def test_a_rental_needs_more_than_15_minutes_of_it_and_of_every_open_pod() -> No
     assert order(here, ["a3", "a4"], BOB).committed
 
 
+def test_pods_that_will_not_bill_ask_for_no_balance() -> None:
+    here = market()
+    rows = running(here, ["a1", "a2"])
+    here.delete_pod(ANA, rows[0]["id"])
+    here.apply_event({"event": "machine_lost", "host": "a2"})
+    here.apply_event({"event": "balance", "account": "ana", "balance": 4.01})
+    assert {row["status"] for row in members(here)} == {"DELETING", "BROKEN"}
+    assert rent(here, "lone")
+
+
 def budget_market(budget: dict[str, float]) -> Market:
     keys = [{"key": ANA, "id": "key-ana", "budget": budget}, {"key": ANA_RENTER}]
     return market(accounts=[{"id": "ana", "balance": 1e6, "keys": keys}])

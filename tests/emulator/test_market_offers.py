@@ -121,7 +121,7 @@ def test_a_machine_left_out_returns_when_the_other_of_its_pair_is_taken() -> Non
 
 
 def test_the_largest_proven_set_is_found_where_dropping_greedily_would_not() -> None:
-    """A star of conflicts beside a long cycle: the best set keeps every second machine of the cycle and the star's tips."""
+    """A star of conflicts beside a cycle of them: the best set keeps every second machine of the cycle and the tips."""
     cycle = [f"c{i}" for i in range(9)]
     star = ["hub", *(f"t{i}" for i in range(4))]
     bad = {frozenset((cycle[i], cycle[(i + 1) % 9])) for i in range(9)} | {frozenset(("hub", tip)) for tip in star[1:]}

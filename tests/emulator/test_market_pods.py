@@ -416,6 +416,15 @@ def test_times_with_and_without_a_zone_are_one(text: str) -> None:
     assert here.get_pod(ANA, pod)["removal_scheduled_at"] == "2026-09-21T16:00:00Z"
 
 
+def test_times_at_the_edge_of_the_calendar_are_taken() -> None:
+    here = market()
+    late, early = rent(here, "lone"), rent(here, "whole")
+    for pod, text in ((late, "9999-12-31T23:59:59-23:59"), (early, "0001-01-01T00:00:00+23:59")):
+        here.schedule_removal(ANA, pod, {"removal_scheduled_at": text})
+    here.advance_to(START + 60)
+    assert [(row["id"], row["removal_scheduled_at"]) for row in here.list_pods(ANA)] == [(late, "9999-12-31T23:59:59Z")]
+
+
 def test_a_refused_scheduled_removal_is_tried_again() -> None:
     here = market()
     rows = running(here, ["a1", "a2"])

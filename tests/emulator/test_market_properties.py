@@ -239,11 +239,12 @@ class Twins(RuleBasedStateMachine):
 
     @invariant()
     def no_second_of_a_pod_is_charged_twice(self) -> None:
-        ends: dict[str, str] = {}
+        ends: dict[str, float] = {}
         for row in self.one.state()["ledger"]:
             if row["kind"] == "charge":
-                assert ends.get(row["pod"], "") <= row["from"] < row["to"]
-                ends[row["pod"]] = row["to"]
+                begin, end = epoch(row["from"]), epoch(row["to"])
+                assert ends.get(row["pod"], 0.0) <= begin < end
+                ends[row["pod"]] = end
 
     @invariant()
     def every_pod_costs_its_price_for_its_time(self) -> None:
