@@ -137,8 +137,10 @@ def _find(ctx: Context, intent: Intent, pod_ids: frozenset[str]) -> Placed | Non
     """Looks until every member is listed; at the end, what there is.
 
     By the pods that the answer named; without an answer by the exact name, in clusters that the snapshot does not have.
+    That is also the last resort where none of the named pods is ever listed.
     """
     partial: Placed | None = None
+    pods: list[Pod] = []
     for wait in _LOOKS:
         ctx.clock.sleep(wait)
         try:
@@ -150,7 +152,7 @@ def _find(ctx: Context, intent: Intent, pod_ids: frozenset[str]) -> Placed | Non
         if partial and len(partial.members) >= (len(pod_ids) or intent.nodes):
             return partial
     if partial is None and pod_ids:
-        partial = _one_by_one(ctx, pod_ids)
+        partial = _one_by_one(ctx, pod_ids) or members_of_order(pods, intent, frozenset())
     if partial is not None:
         ctx.report(
             f"warning: {intent.pod_name}: only {len(partial.members)} of {intent.nodes} nodes are listed;"
