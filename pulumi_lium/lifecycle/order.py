@@ -20,15 +20,16 @@ from pulumi_lium.api import (
 from pulumi_lium.api.errors import LiumError
 
 from . import ttl
-from .abandoned import report_strangers, resume
 from .adopt import adopt
 from .context import Context
 from .errors import InvalidInputs, NothingMatches, OperationFailed
 from .inputs import ClusterArgs, cluster_args
 from .intents import Intent
+from .resume import resume
 from .selection import Pick, select
 from .settle import Placed, send, settle
 from .state import new_state
+from .strangers import report_strangers
 from .values import idempotency_key, pod_name, usd
 
 _PICKS = 3

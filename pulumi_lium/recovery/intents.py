@@ -113,6 +113,13 @@ class FileIntents:
         with self._guard:
             self._unlock(idempotency_key, forget=False)
 
+    def held_elsewhere(self, owner: str) -> list[Intent]:
+        return [
+            entry.intent
+            for entry in self.look()
+            if entry.held and entry.intent.owner == owner and entry.intent.idempotency_key not in self._locks
+        ]
+
     def look(self) -> list[OpenIntent]:
         """Every open intent, oldest first, claiming none."""
         found = []
