@@ -54,7 +54,7 @@ class Emulator:
         body = await _read(receive)
         if raw_path == CONTROL or raw_path.startswith(CONTROL + "/"):
             request = _request(scope, raw_path.removeprefix(CONTROL), body)
-            outcome: Answer | Cut = control_plane.respond(self.control, request)
+            outcome: Answer | Cut = self._control(request)
         elif raw_path == API or raw_path.startswith(API + "/"):
             outcome = await self._exchange(_request(scope, raw_path.removeprefix(API), body))
         else:
@@ -73,9 +73,17 @@ class Emulator:
             outcome = self.service.perform(admitted)
         except Exception:  # noqa: BLE001 - the caller still gets an answer in the service's own form
             traceback.print_exc(file=sys.stderr)
+            admitted.entry.status = 500
             return failure(admitted.request_id)
         await asyncio.sleep(admitted.effects.delay_after)
         return outcome
+
+    def _control(self, request: Request) -> Answer:
+        try:
+            return control_plane.respond(self.control, request)
+        except Exception:  # noqa: BLE001 - as above
+            traceback.print_exc(file=sys.stderr)
+            return failure(control_plane.REQUEST_ID)
 
     def _description(self) -> Any:
         if self._described is None:

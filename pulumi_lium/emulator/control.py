@@ -18,6 +18,9 @@ from .scenario import ScenarioError, load_scenario
 from .script import Script, ScriptStory
 from .service import Service
 
+REQUEST_ID = "control"
+"""Stands in the error envelope where a request of the API has its id."""
+
 
 class ClockMove(BaseModel):
     """`advance_s` in seconds."""
@@ -141,6 +144,8 @@ def respond(control: ControlPlane, request: Request) -> Answer:
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(str(part) for part in f['loc']) or 'body'}: {f['msg']}" for f in error.errors())
         return _error(422, faults)
+    except RecursionError:
+        return _error(422, "body: is nested too deeply")
     except (ScenarioError, EventError, MeasurementError, UnicodeDecodeError) as error:
         return _error(422, str(error))
 
@@ -156,4 +161,4 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Answer:
-    return Answer.of_json(status, envelope(status, "control_plane", message, "control"), headers)
+    return Answer.of_json(status, envelope(status, "control_plane", message, REQUEST_ID), headers)

@@ -78,6 +78,7 @@ def test_reset_takes_yaml_and_starts_everything_over(emulator: Emulator) -> None
         ("seed: 1", "accounts"),
         ("accounts: []\nsettngs: {}", "settngs"),
         ("\x00", "not YAML"),
+        ("[" * 20_000, "nested too deeply"),
     ],
 )
 def test_a_wrong_scenario_is_refused_and_changes_nothing(emulator: Emulator, text: str, words: str) -> None:
