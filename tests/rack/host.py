@@ -187,6 +187,7 @@ class Host:
 
     def _become_itself(self, timeout: float, *, roce: bool) -> None:
         self._machine.agent(timeout=timeout, entropy=secrets.token_hex(64))
+        self._machine.agent(timeout=timeout, clock=f"{time.time():.3f}")
         self._machine.agent(timeout=timeout, run=self._identity(roce=roce))
         self.wait_for_ssh(timeout)
 
@@ -212,7 +213,7 @@ class Host:
             "/etc/ssh/ssh_host_ed25519_key.pub": key.with_suffix(f"{key.suffix}.pub").read_text(),
             "/etc/rack/network": "\n".join(network) + "\n",
         }
-        lines = ["set -e", f"date --utc --set=@{time.time():.3f} >/dev/null", "umask 077"]
+        lines = ["set -e", "umask 077"]
         lines += [f"printf %s {shlex.quote(content)} > {path}" for path, content in files.items()]
         # sshd reads its host key for each connection, so it need not be told.
         lines += ["chmod 644 /etc/hostname /etc/hosts /etc/machine-id", f"hostname {self.name}", ". /etc/rack/network"]

@@ -203,7 +203,7 @@ class Machine:
             qmp.ask("system_reset")
 
     def agent(self, *, timeout: float, **request: str) -> str:
-        """One request to the agent (`run=` or `entropy=`, see its text in guest/); its output, or `RackError`."""
+        """One request (`run=`, `entropy=` or `clock=`) to the agent in guest/; its output, or `RackError`."""
         number = next(_REQUESTS)
         with contextlib.closing(_Channel(self.file("agent"), timeout)) as channel:
             channel.send({"id": number, **request})

@@ -24,7 +24,7 @@ modprobe rdma_rxe && modprobe --remove rdma_rxe && lsmod && rdma link && ip -bri
 python3 -c 'import apt, json, platform, ssl, subprocess, zipfile'
 sync
 """
-COLD_BOOT_SECONDS = 240.0
+COLD_BOOT_SECONDS = 480.0
 
 
 @dataclass(frozen=True)

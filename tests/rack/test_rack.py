@@ -87,10 +87,11 @@ def test_clones_make_different_keys(shared_rack: Rack) -> None:
     assert len(set(keys)) == 4
 
 
-def test_clocks_are_right_after_a_clone(shared_rack: Rack) -> None:
+def test_clocks_are_right_and_synchronised_after_a_clone(shared_rack: Rack) -> None:
     for host in shared_rack.hosts:
         here = int(subprocess.check_output(["date", "+%s"]))
         assert abs(int(host.run("date +%s").stdout) - here) < 10
+        assert host.run("timedatectl show -p NTPSynchronized --value").stdout.strip() == "yes"
 
 
 def test_hosts_reach_each_other_and_nothing_else(shared_rack: Rack) -> None:
