@@ -21,6 +21,7 @@ from ansible_collections.lium.cluster.plugins.plugin_utils._report import (
     records_of_host,
     render,
 )
+from ansible_collections.lium.cluster.plugins.plugin_utils._wireguard_pairs import collect_tests, pair_records
 
 display = Display()
 
@@ -52,9 +53,13 @@ class ActionModule(ActionBase):
             results = {name: known[name] for name in options["results"] if name in known}
             records[host] = records_of_host(results)
             facts[host] = facts_of_host(results)
-        for host, compared in compare_hosts(facts).items():
-            records[host] = merge_by_id(records[host], compared)
+        tests = collect_tests(facts)
+        for found in (compare_hosts(facts), pair_records(facts, tests)):
+            for host, compared in found.items():
+                records[host] = merge_by_id(records[host], compared)
         report = build_report(records, options["playbook"], datetime.now(timezone.utc))
+        if tests:
+            report["wireguard_pairs"] = [test.as_dict() for test in tests]
         display.display(render(report))
 
         # The records themselves stand on the screen and in the file; a failed task would print them a third time.

@@ -18,15 +18,13 @@ import json
 import os
 import stat
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from ansible_collections.lium.cluster.plugins.module_utils._firewall_rule import FirewallRule, Run
 
 LEDGER_FOLDER = "/var/lib/lium-cluster"
 LEDGER_VERSION = 1
-
-
-#: Runs a command and answers its exit code and all that it printed.
-Run = Callable[[Sequence[str]], tuple[int, str]]
 
 
 class FootprintError(Exception):
@@ -52,6 +50,8 @@ class Wanted:
     sysctls: Mapping[str, str] = dataclasses.field(default_factory=dict)
     modes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     links_up: Sequence[str] = ()
+    firewall: Sequence[FirewallRule] = ()
+    services: Sequence[str] = ()
     packages: Sequence[str] = ()
 
 
@@ -150,6 +150,10 @@ class Footprint:
                 self._apply_mode(path, mode)
         for netdev in wanted.links_up:
             self._apply_link(netdev)
+        for rule in wanted.firewall:
+            self._apply_firewall(rule)
+        for unit in wanted.services:
+            self._apply_service(unit)
         return self.outcome
 
     def _apply_file(self, file: ManagedFile) -> None:
@@ -225,6 +229,28 @@ class Footprint:
         if not self._dry:
             self._must(["ip", "link", "set", netdev, "up"])
 
+    def _apply_firewall(self, rule: FirewallRule) -> None:
+        if rule.present(self._run_command):
+            return
+        self.outcome.changes.append(f"allow {rule}")
+        self._note(kind="firewall", name=rule.name)
+        if not self._dry:
+            for argv in rule.add_commands():
+                self._must(argv)
+
+    def _apply_service(self, unit: str) -> None:
+        """Enables and starts a unit; what was enabled or running before stays so when the role goes."""
+        enabled, active = self._unit_state(unit)
+        if not (enabled and active):
+            self.outcome.changes.append(f"enable and start {unit}")
+            self._note(kind="service", name=unit, enabled=enabled, active=active)
+            if not self._dry:
+                self._must(["systemctl", "enable", "--now", unit])
+
+    def _unit_state(self, unit: str) -> tuple[bool, bool]:
+        enabled = self._run_command(["systemctl", "is-enabled", "--quiet", unit])[0] == 0
+        return enabled, self._run_command(["systemctl", "is-active", "--quiet", unit])[0] == 0
+
     # Absent
 
     def remove(self, busy: str = "") -> Outcome:
@@ -241,6 +267,8 @@ class Footprint:
                 "sysctl": self._undo_sysctl,
                 "mode": self._undo_mode,
                 "link": self._undo_link,
+                "firewall": self._undo_firewall,
+                "service": self._undo_service,
                 "package": lambda _entry: True,  # the role has removed them, see its tasks
             }[kind](entry)
             if done:
@@ -313,6 +341,25 @@ class Footprint:
             self.outcome.changes.append(f"set {entry['name']} down")
             if not self._dry:
                 self._must(["ip", "link", "set", entry["name"], "down"])
+        return True
+
+    def _undo_firewall(self, entry: dict[str, Any]) -> bool:
+        rule = FirewallRule.from_name(entry["name"])
+        if rule.present(self._run_command):
+            self.outcome.changes.append(f"no longer allow {rule}")
+            if not self._dry:
+                for argv in rule.remove_commands():
+                    self._must(argv)
+        return True
+
+    def _undo_service(self, entry: dict[str, Any]) -> bool:
+        unit = entry["name"]
+        enabled, active = self._unit_state(unit)
+        for was, now, verb in ((entry["active"], active, "stop"), (entry["enabled"], enabled, "disable")):
+            if now and not was:
+                self.outcome.changes.append(f"{verb} {unit}")
+                if not self._dry:
+                    self._must(["systemctl", verb, unit])
         return True
 
     def _must(self, argv: Sequence[str]) -> None:

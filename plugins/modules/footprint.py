@@ -61,10 +61,29 @@ options:
     type: list
     elements: str
     default: []
-  packages:
-    description: Packages that were installed for the role and were not there before; only noted here.
+  firewall:
+    description: UDP ports to let through on the path of published ports, by the tool that is active on the host.
     type: list
-    elements: str
+    elements: dict
+    default: []
+    suboptions:
+      tool:
+        description: The active tool.
+        type: str
+        choices: [ufw, firewalld]
+        required: true
+      port:
+        description: Published UDP port.
+        type: int
+        required: true
+      zone:
+        description: Zone of firewalld.
+        type: str
+        default: ""
+  installed_by:
+    description: Results of the package tasks of the role. What these have added is noted, and returned as RV(packages).
+    type: list
+    elements: dict
     default: []
 attributes:
   check_mode:
@@ -119,12 +138,14 @@ packages:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lium.cluster.plugins.module_utils._docker import occupancy
+from ansible_collections.lium.cluster.plugins.module_utils._firewall_rule import FirewallRule
 from ansible_collections.lium.cluster.plugins.module_utils._footprint import (
     Footprint,
     FootprintError,
     ManagedFile,
     Wanted,
 )
+from ansible_collections.lium.cluster.plugins.module_utils._packages import added_packages
 from ansible_collections.lium.cluster.plugins.module_utils._probe import ProbeError, open_probe
 
 
@@ -147,7 +168,17 @@ def main() -> None:
             "sysctls": {"type": "dict", "default": {}},
             "modes": {"type": "dict", "default": {}},
             "links_up": {"type": "list", "elements": "str", "default": []},
-            "packages": {"type": "list", "elements": "str", "default": []},
+            "firewall": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "tool": {"type": "str", "choices": ["ufw", "firewalld"], "required": True},
+                    "port": {"type": "int", "required": True},
+                    "zone": {"type": "str", "default": ""},
+                },
+            },
+            "installed_by": {"type": "list", "elements": "dict", "default": []},
         },
         supports_check_mode=True,
     )
@@ -179,7 +210,8 @@ def _wanted(options):
         sysctls={key: str(value) for key, value in options["sysctls"].items()},
         modes={pattern: int(str(mode), 8) for pattern, mode in options["modes"].items()},
         links_up=options["links_up"],
-        packages=options["packages"],
+        firewall=[FirewallRule(row["tool"], row["port"], row["zone"]) for row in options["firewall"]],
+        packages=added_packages(options["installed_by"]),
     )
 
 

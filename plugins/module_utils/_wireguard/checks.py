@@ -332,10 +332,23 @@ def _setup(subject: OverlayHost) -> dict[str, Any]:
     return {
         "family": "debian" if host.debian_like else "redhat",
         "firewalls": tools,
+        "firewall_rules": _allow_rules(subject, tools),
         "blocks": [block.what for block in blocks],
         "fabric_netdevs": host.fabric_netdevs,
         "docker": host.probe.which("docker") is not None,
     }
+
+
+def _allow_rules(subject: OverlayHost, tools: list[str]) -> list[dict[str, Any]]:
+    """Rules that the role may add where it is asked to: through the tool that is active, in the fabric's zone."""
+    rules: list[dict[str, Any]] = []
+    if "ufw" in tools:
+        rules += [{"tool": "ufw", "port": port} for port in subject.ports]
+    if "firewalld" in tools:
+        zones = firewalld_zones(subject.host.probe.output("firewall-cmd", "--get-active-zones"))
+        wanted = sorted({zones[netdev] for netdev in subject.host.fabric_netdevs if netdev in zones}) or [""]
+        rules += [{"tool": "firewalld", "port": port, "zone": zone} for zone in wanted for port in subject.ports]
+    return rules
 
 
 CHECKS = (
