@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ansible_collections.lium.cluster.plugins.module_utils._roce.command import RailAt, Settings
 from ansible_collections.lium.cluster.plugins.module_utils._roce.exchange import Exchange, Link, LinkClosed, Refused
-from ansible_collections.lium.cluster.plugins.module_utils._roce.loop import Loop, Stopped
+from ansible_collections.lium.cluster.plugins.module_utils._roce.loop import Loop
 from ansible_collections.lium.cluster.plugins.module_utils._roce.meeting import Bench, Limits, Runner
 from ansible_collections.lium.cluster.plugins.module_utils._roce.passmark import FAIL
 from ansible_collections.lium.cluster.plugins.module_utils._roce.records import Ends, not_measured
@@ -167,7 +167,10 @@ class Agent:
         self._learn(message)
 
     def _news(self) -> dict[str, Any]:
-        """What agents tell each other on the side: whose agents are known to have started, and who could not be reached."""
+        """What agents tell each other on the side.
+
+        Whose agents are known to have started, and who could not be reached.
+        """
         return {"up": f"{self._up:x}", "lost": {host: sorted(by) for host, by in self._accused.items()}}
 
     def _learn(self, news: Mapping[str, Any]) -> None:
@@ -346,7 +349,7 @@ class Agent:
                     raise Gone("budget", self._plan.host, "the time was used up while waiting for an earlier round")
 
     def _linger(self, expected: list[tuple[str, int]]) -> None:
-        """Stays to answer those who will still call or ask, so that they need not find out that this host is through."""
+        """Stays to answer those who will still call or ask, so that they need not find out for themselves."""
         own_last = max((one.round for one in self._plan.appointments), default=0)
         expected += [(host, own_last + 1) for hosts in self._plan.rounds[own_last + 1 :][:1] for host in hosts]
         self._told.clear()

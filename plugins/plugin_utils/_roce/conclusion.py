@@ -1,0 +1,144 @@
+# Copyright: the pulumi-lium authors
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a run: the verdict of each segment, the file of results, and a record for each host.
+
+For internal use of the collection; may change in any release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from ansible_collections.lium.cluster.plugins.module_utils._check import Check
+from ansible_collections.lium.cluster.plugins.module_utils._roce.command import RailAt, Settings
+from ansible_collections.lium.cluster.plugins.module_utils._roce.records import Ends, not_measured
+from ansible_collections.lium.cluster.plugins.module_utils._roce.timetable import LinkTest
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.results import Records, joined, test_of
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.runfolder import RERUN, SWEEP, RunFolder
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.verdict import (
+    SCHEMA,
+    Fabric,
+    as_dict,
+    cause,
+    judge,
+    name,
+    platform_form,
+)
+
+PAIRS = Check(
+    id="roce.pairs",
+    title="Every pair of the fabric is proven",
+    severity="blocker",
+    expected="a good RDMA test with each other host of the segment, in every direction and on every rail asked for",
+    why="the platform lists only hosts whose every pair is measured",
+    source="ib_write_bw between the hosts",
+)
+#: How an agent may end without anything being wrong with its host.
+_FINE = ("done", "budget", "quarantined")
+
+
+class Conclusion(NamedTuple):
+    """``report`` is the file of results; ``host_records`` the record of each host for the report of the play."""
+
+    fabrics: list[Fabric]
+    report: dict[str, Any]
+    host_records: dict[str, list[dict[str, str]]]
+
+
+def conclude(folder: RunFolder, ends: Mapping[str, Any], executor_ids: Mapping[str, str], now: datetime) -> Conclusion:
+    """Judges a run.
+
+    ``ends`` holds what the task that collected said of each host, nothing for a host it never reached.
+    """
+    run = folder.read_run()
+    swept, again = joined(folder.records(SWEEP)), joined(folder.records(RERUN))
+    kept = {test_of(record): record for record in run["kept"]}
+    lost = _lost(run, ends)
+    fabrics = []
+    for segment, hosts in run["segments"].items():
+        members = set(hosts)
+
+        def inside(records: Records, members: set[str] = members) -> Records:
+            return {test: record for test, record in records.items() if test.server in members}
+
+        own = {**inside(kept), **inside(swept)}
+        own.update(_unheard(run, hosts, own, now))
+        gone = {host: why for host, why in lost.items() if host in members}
+        fabrics.append(judge(segment, hosts, own, inside(again), gone))
+    records = [record for fabric in fabrics for record in fabric.records.values()]
+    report = {
+        "schema": SCHEMA,
+        "run": run["run"],
+        "mode": run["mode"],
+        "generated_at": now.isoformat(timespec="seconds"),
+        "seconds": round((now - datetime.fromisoformat(run["started_at"])).total_seconds(), 1),
+        "rounds": run["rounds"],
+        "refused": run["refused"],
+        "segments": list(run["segments"]),
+        "fabrics": [as_dict(fabric) for fabric in fabrics],
+        "platform": platform_form(records, executor_ids),
+        "records": records,
+    }
+    return Conclusion(fabrics, report, _host_records(fabrics, run["refused"]))
+
+
+def _lost(run: Mapping[str, Any], ends: Mapping[str, Any]) -> dict[str, str]:
+    """Hosts whose agent did not come to its own end."""
+    lost = {}
+    for host in run["planned"]:
+        end = ends.get(host) or {}
+        how = end.get("ended")
+        if end.get("unreachable") or not end:
+            lost[host] = "the host could not be reached to collect its records"
+        elif how is None:
+            lost[host] = str(end.get("msg", "its records could not be collected"))
+        elif how not in _FINE:
+            lost[host] = f"its agent was {how}" + (f": {end['why']}" if end.get("why") else "")
+    return lost
+
+
+def _unheard(run: Mapping[str, Any], hosts: list[str], known: Records, now: datetime) -> Records:
+    """A record for each pair of which none came back, so that no pair disappears from the verdict."""
+    met = {frozenset(test[:2]) for test in known}
+    rails = {host: RailAt(**run["rails"][host][0]) for host in hosts}
+    settings = Settings(**run["options"]["settings"])
+    missing = {}
+    for number, server in enumerate(hosts):
+        for client in hosts[number + 1 :]:
+            if frozenset((server, client)) not in met:
+                ends = Ends(server, client, rails[server], rails[client])
+                row = not_measured(ends, 0, settings, "not_run", measured_at=now.isoformat(timespec="milliseconds"))
+                missing[LinkTest(server, client, 0)] = row
+    return missing
+
+
+def _host_records(fabrics: list[Fabric], refused: Mapping[str, str]) -> dict[str, list[dict[str, str]]]:
+    records = {}
+    for fabric in fabrics:
+        blocking = fabric.blocking()
+        for host in fabric.hosts:
+            open_peers = blocking.get(host, [])
+            observed = f"{len(fabric.hosts) - 1 - len(open_peers)} of {len(fabric.hosts) - 1} pairs proven"
+            if len(fabric.hosts) < 2:
+                record = PAIRS.skipped("alone in its segment")
+            elif not open_peers:
+                slow = [row for test, row in fabric.records.items() if host in test[:2] and row["status"] == "WARN"]
+                record = (
+                    PAIRS.warn(f"{observed}, {len(slow)} tests slow", slow[0]["hint"] or "See the results")
+                    if slow
+                    else PAIRS.ok(observed)
+                )
+            else:
+                accused = [part for part in fabric.guilty if any(host in test[:2] for test in part.tests)]
+                fix = (
+                    "; ".join(f"{name(part)}: {cause(part)[1]}" for part in accused[:3]) or "Run the verification again"
+                )
+                failed = any(frozenset((host, peer)) in fabric.failed for peer in open_peers)
+                shown = f"{observed}; open with {', '.join(open_peers[:5])}" + (" …" if len(open_peers) > 5 else "")
+                record = PAIRS.must_fix(shown, fix) if failed else PAIRS.unknown(shown, fix)
+            records[host] = [record.as_dict()]
+    for host, reason in refused.items():
+        records[host] = [PAIRS.skipped(f"no test ran: {reason}").as_dict()]
+    return records

@@ -1,0 +1,212 @@
+# Copyright: the pulumi-lium authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which hosts meet in a run, and the plans that follow, from what was seen of each host.
+
+For internal use of the collection; may change in any release.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import chain, zip_longest
+from typing import Any, NamedTuple
+
+from ansible_collections.lium.cluster.plugins.module_utils._roce.command import RailAt, Settings
+from ansible_collections.lium.cluster.plugins.module_utils._roce.meeting import Limits
+from ansible_collections.lium.cluster.plugins.module_utils._roce.plan import (
+    CONTROL_PORT,
+    Options,
+    rerun_plans,
+    sweep_plans,
+)
+from ansible_collections.lium.cluster.plugins.module_utils._roce.rerun import RerunRound, plan_reruns
+from ansible_collections.lium.cluster.plugins.module_utils._roce.timetable import Round, timetable
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.results import joined, load, outcomes, still_proven
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.runfolder import SWEEP, RunFolder
+
+PLATFORM = "platform"
+FULL = "full"
+
+#: Options of the module roce_plan. None means: what the mode has (host-contract 5.2).
+OPTIONS: dict[str, dict[str, Any]] = {
+    "pass_name": {"type": "str", "choices": ["sweep", "rerun"], "default": "sweep"},
+    "run_folder": {"type": "path"},
+    "look": {"type": "str", "default": "roce_verify_look"},
+    "mode": {"type": "str", "choices": [PLATFORM, FULL], "default": PLATFORM},
+    "port": {"type": "int"},
+    "iterations": {"type": "int"},
+    "duration_s": {"type": "int"},
+    "qps": {"type": "int"},
+    "tclass": {"type": "int"},
+    "image": {"type": "str"},
+    "pair_timeout_s": {"type": "float", "default": 30},
+    "listen_wait_s": {"type": "float", "default": 10},
+    "start_wait_s": {"type": "float", "default": 120},
+    "retry": {"type": "int", "default": 1},
+    "reruns": {"type": "bool", "default": True},
+    "budget_s": {"type": "float"},
+    "control_port": {"type": "int", "default": CONTROL_PORT},
+    "results_path": {"type": "path"},
+    "max_age_s": {"type": "float", "default": 21600},
+    # The platform assumes a /24, whatever the real prefix is (host-contract 0.2, P4).
+    "prefix_length": {"type": "int", "default": 24},
+}
+_DEFAULTS = {
+    PLATFORM: {"port": 18515, "iterations": 1000, "duration_s": 0, "qps": 1},
+    FULL: {"port": 18615, "iterations": 5000, "duration_s": 10, "qps": 4},
+}
+_GRACE_S = 60.0
+
+
+class Planned(NamedTuple):
+    """The plans of a pass, what they come to, and how long a collector has to wait for the longest of them."""
+
+    folder: RunFolder
+    plans: dict[str, Any]
+    counts: dict[str, Any]
+    wait_s: float
+    summary: str
+
+
+def settings_of(options: Mapping[str, Any]) -> Settings:
+    """The test's settings: the mode's own, and above them what was given. Refuses what the platform does not do."""
+    mode = options["mode"]
+    given = {key: options[key] for key in ("port", "iterations", "duration_s", "qps", "tclass", "image")}
+    if mode == PLATFORM:
+        other = [key for key in ("iterations", "duration_s", "qps", "tclass") if given[key] is not None]
+        if other:
+            raise ValueError(f"{', '.join(other)}: the platform's probe has its own value; use the mode full to set it")
+    elif given["image"]:
+        raise ValueError("image: the platform's image knows the platform's arguments only; use the mode platform")
+    chosen = {**_DEFAULTS[mode], **{key: value for key, value in given.items() if value is not None}}
+    return Settings(**chosen, diagnostic=mode == FULL)
+
+
+def plan_sweep(
+    options: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]], folder: RunFolder, run: str, now: datetime
+) -> Planned:
+    """Plans a sweep over all hosts that may be tested. ``looks`` holds what the module roce_info said of each host.
+
+    Raises ``ValueError`` for options that contradict each other.
+    """
+    settings = settings_of(options)
+    refused = {host: reason for host, look in looks.items() if (reason := _refusal(look))}
+    rails = {
+        host: tuple(_rail(row) for row in look["facts"]["roce"]["rails"])
+        for host, look in looks.items()
+        if host not in refused
+    }
+    refused.update(_duplicates(rails))
+    rails = {host: own for host, own in rails.items() if host not in refused}
+    segments: dict[str, list[str]] = defaultdict(list)
+    for host in sorted(rails):
+        address = f"{rails[host][0].address}/{options['prefix_length']}"
+        segments[str(ipaddress.IPv4Network(address, strict=False))].append(host)
+
+    earlier = load(options["results_path"]) if options["results_path"] else []
+    kept = still_proven(earlier, rails, mode=options["mode"], now=now, max_age_s=options["max_age_s"])
+    full = options["mode"] == FULL
+    tables = [
+        timetable(
+            {host: range(len(rails[host])) for host in hosts},
+            wanted_rails=None if full else [0],
+            both_directions=full,
+            proven=kept,
+        )
+        for hosts in segments.values()
+    ]
+    # Segments share no host, so their rounds run side by side.
+    rounds: list[Round] = [list(chain.from_iterable(side)) for side in zip_longest(*tables, fillvalue=[])]
+    test_s = options["pair_timeout_s"] + settings.duration_s
+    limits = Limits(test_s, options["listen_wait_s"], options["retry"])
+    run_options = Options(run, settings, limits, options["control_port"], options["budget_s"], options["start_wait_s"])
+    plans = sweep_plans(run_options, rails, rounds)
+    folder.write_run(
+        {
+            "run": run,
+            "mode": options["mode"],
+            "started_at": now.isoformat(),
+            "segments": segments,
+            "refused": refused,
+            "rails": {host: [rail._asdict() for rail in own] for host, own in rails.items()},
+            "kept": list(kept.values()),
+            "options": {**run_options._asdict(), "settings": settings._asdict(), "limits": limits._asdict()},
+            "planned": sorted(plans),
+            "rounds": len(rounds),
+        }
+    )
+    pairs = len({frozenset(meeting[:2]) for meetings in rounds for meeting in meetings})
+    tests = sum(len(meeting.tests) for meetings in rounds for meeting in meetings)
+    counts = {"pairs": pairs, "tests": tests, "rounds": len(rounds), "kept": len(kept), "refused": refused}
+    summary = (
+        f"RoCE verification {run} ({options['mode']}): {len(rails)} hosts, {pairs} pairs, {tests} tests in"
+        f" {len(rounds)} rounds; {len(kept)} tests are proven and fresh; {len(refused)} hosts refused"
+    )
+    for host, reason in refused.items():
+        summary += f"\n  {host}: {reason}"
+    return Planned(folder, plans, counts, _longest(plans), summary)
+
+
+def plan_reruns_of(folder: RunFolder, wanted: bool) -> Planned:
+    """Plans what is left to find out after the sweep; no plan where nothing went wrong, or none is wanted."""
+    run = folder.read_run()
+    rails = {host: tuple(_rail(row) for row in rows) for host, rows in run["rails"].items()}
+    records = [*run["kept"], *joined(folder.records(SWEEP)).values()]
+    tables: list[list[RerunRound]] = []
+    for hosts in run["segments"].values() if wanted else ():
+        members = set(hosts)
+        own = outcomes(record for record in records if record["a"] in members)
+        tables.append(plan_reruns(own, {host: range(len(rails[host])) for host in hosts}))
+    # A test that is alone in its segment is not alone while another segment's runs, but shares no link with it.
+    rounds = [
+        RerunRound(tuple(test for again in side for test in again.tests), all(again.alone for again in side))
+        for side in ([again for again in row if again is not None] for row in zip_longest(*tables, fillvalue=None))
+    ]
+    plans = rerun_plans(_options(run), rails, rounds)
+    counts = {"rounds": len(rounds), "tests": sum(len(again.tests) for again in rounds)}
+    summary = (
+        f"{counts['tests']} tests again in {len(rounds)} rounds, to find the guilty part"
+        if rounds
+        else "Nothing to repeat"
+    )
+    return Planned(folder, plans, counts, _longest(plans), summary)
+
+
+def _refusal(look: Mapping[str, Any]) -> str:
+    """Why a host takes no part. A host that could not be looked at takes none."""
+    roce = look.get("facts", {}).get("roce") if isinstance(look, Mapping) else None
+    if roce is None:
+        return f"could not be looked at: {look.get('msg', 'no result')}"
+    return str(roce["refused"])
+
+
+def _duplicates(rails: Mapping[str, Sequence[RailAt]]) -> dict[str, str]:
+    """Hosts that claim one address; the platform drops them all (P6)."""
+    claims: dict[str, set[str]] = defaultdict(set)
+    for host, own in rails.items():
+        for rail in own:
+            claims[rail.address].add(host)
+    return {
+        host: f"roce.duplicate_address: {address} on {', '.join(sorted(hosts))}"
+        for address, hosts in claims.items()
+        if len(hosts) > 1
+        for host in sorted(hosts)
+    }
+
+
+def _rail(row: Mapping[str, Any]) -> RailAt:
+    return RailAt(**{**row, "slot": tuple(row["slot"]) if row.get("slot") else None})
+
+
+def _options(run: Mapping[str, Any]) -> Options:
+    row = run["options"]
+    return Options(
+        **{**row, "settings": Settings(**row["settings"]), "limits": Limits(**row["limits"]), "budget_s": None}
+    )
+
+
+def _longest(plans: Mapping[str, Any]) -> float:
+    return max((plan["budget_s"] for plan in plans.values()), default=0.0) + _GRACE_S

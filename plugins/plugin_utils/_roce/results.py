@@ -1,0 +1,165 @@
+# Copyright: the pulumi-lium authors
+# SPDX-License-Identifier: Apache-2.0
+"""Records of tests on the control node: joined from both ends, taken over from an earlier run, judged together.
+
+For internal use of the collection; may change in any release.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from ansible_collections.lium.cluster.plugins.module_utils._roce.command import RailAt
+from ansible_collections.lium.cluster.plugins.module_utils._roce.culprit import Outcome
+from ansible_collections.lium.cluster.plugins.module_utils._roce.passmark import FAIL, NOT_MEASURED, OK, WARN, outliers
+from ansible_collections.lium.cluster.plugins.module_utils._roce.timetable import LinkTest
+
+GOOD = (OK, WARN)
+Records = dict[LinkTest, dict[str, Any]]
+
+
+class ResultsError(ValueError):
+    """A file of results that is none; the text names the file and what is wrong."""
+
+
+def test_of(record: Mapping[str, Any]) -> LinkTest:
+    """The test that a record is about. Data flows from the client to the server."""
+    forward = record["direction"] == "a_to_b"
+    server, client = (record["b"], record["a"]) if forward else (record["a"], record["b"])
+    return LinkTest(server, client, int(record["rail"]))
+
+
+def joined(sent: Iterable[tuple[str, dict[str, Any]]]) -> Records:
+    """One record a test.
+
+    Both ends send theirs; one that measured counts before one that says that nothing was measured.
+    """
+    records: Records = {}
+    for _, record in sent:
+        test = test_of(record)
+        known = records.get(test)
+        if known is None or (known["status"] == NOT_MEASURED and record["status"] != NOT_MEASURED):
+            records[test] = record
+    return records
+
+
+def with_reruns(swept: Mapping[LinkTest, dict[str, Any]], again: Mapping[LinkTest, dict[str, Any]]) -> Records:
+    """The final record of each test: what it showed alone counts for the pair, and both numbers are kept (5.5).
+
+    The platform measures one pair at a time, so a pair that is good alone will be proven there; it is ``WARN`` here.
+    """
+    final = {test: dict(record) for test, record in swept.items()}
+    for test, record in again.items():
+        before = final.get(test)
+        if record["status"] == NOT_MEASURED:
+            continue
+        if before is None or not record["alone"]:
+            final.setdefault(test, dict(record))
+            continue
+        both = {"isolated": record["gigabits_per_second"], "loaded": before["gigabits_per_second"]}
+        final[test] = {**record, **both}
+        if record["status"] == OK and before["status"] not in (OK, NOT_MEASURED):
+            final[test].update(
+                status=WARN, hint=f"good alone; while other tests ran: {before['class'] or before['hint']}"
+            )
+    return final
+
+
+def outcomes(records: Iterable[Mapping[str, Any]]) -> list[Outcome]:
+    """What the search for the guilty part needs to know of each test that ran.
+
+    Without a ceiling (soft-RoCE) a rate far below the others' is slow, as a share of their median.
+    """
+    ran = [record for record in records if record["status"] != NOT_MEASURED]
+    soft = [record for record in ran if record["ceiling_gbps"] is None and record["gigabits_per_second"]]
+    rates = [record["gigabits_per_second"] for record in soft]
+    low = {id(record) for record, out in zip(soft, outliers(rates, soft=True)) if out}
+    middle = sorted(rates)[len(rates) // 2] if rates else None
+    found = []
+    for record in ran:
+        bad, share = record["status"] != OK, record["share"]
+        if id(record) in low:
+            bad, share = True, record["gigabits_per_second"] / middle
+        found.append(Outcome(test_of(record), bad, share, record["class"], record["accused"], bool(record["alone"])))
+    return found
+
+
+def mark_outliers(records: Records) -> None:
+    """Turns ``OK`` into ``WARN`` for tests far below the median of those with the same ceiling."""
+    alike: dict[float | None, list[dict[str, Any]]] = defaultdict(list)
+    for record in records.values():
+        if record["status"] == OK:
+            alike[record["ceiling_gbps"]].append(record)
+    for ceiling, group in alike.items():
+        flags = outliers([record["gigabits_per_second"] for record in group], soft=ceiling is None)
+        for record, out in zip(group, flags):
+            if out:
+                record.update(status=WARN, hint="far below the median of the pairs with the same ceiling")
+
+
+def load(path: str) -> list[dict[str, Any]]:
+    """The records of an earlier run; none where the file does not exist yet. Raises :class:`ResultsError`."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            content = json.load(stream)
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as exc:
+        raise ResultsError(
+            f"{path}: not a readable file of results ({exc}); move it away to measure all pairs anew"
+        ) from exc
+    records = content.get("records") if isinstance(content, dict) else None
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise ResultsError(f"{path}: has no list of records; move it away to measure all pairs anew")
+    return records
+
+
+def still_proven(
+    records: Iterable[Mapping[str, Any]],
+    rails: Mapping[str, Sequence[RailAt]],
+    *,
+    mode: str,
+    now: datetime,
+    max_age_s: float,
+) -> Records:
+    """The records that need no new test: good, fresh, of the same mode, and of rails that are still the same.
+
+    A record that is not understood proves nothing and is measured anew.
+    """
+    proven: Records = {}
+    for record in records:
+        try:
+            age = now - datetime.fromisoformat(str(record["measured_at"]))
+            fresh = timedelta(0) <= age <= timedelta(seconds=max_age_s)
+            same = all(_same(record, side, rails) for side in ("a", "b"))
+            if fresh and same and record["status"] in GOOD and record["mode"] == mode:
+                proven[test_of(record)] = dict(record)
+        except (KeyError, TypeError, ValueError):
+            continue
+    return proven
+
+
+def _same(record: Mapping[str, Any], side: str, rails: Mapping[str, Sequence[RailAt]]) -> bool:
+    own = rails.get(record[side], ())
+    if record["rail"] >= len(own):
+        return False
+    rail = own[record["rail"]]
+    told = record[f"{side}_device"], record[f"{side}_gid_index"], record[f"{side}_address"]
+    return told == (f"{rail.device}:{rail.port}", rail.gid_index, rail.address)
+
+
+def good_pairs(records: Records) -> set[frozenset[str]]:
+    """Pairs of which every test is good. One failed or missing test makes a pair unproven."""
+    by_pair: dict[frozenset[str], list[str]] = defaultdict(list)
+    for test, record in records.items():
+        by_pair[frozenset(test[:2])].append(record["status"])
+    return {pair for pair, statuses in by_pair.items() if all(status in GOOD for status in statuses)}
+
+
+def failed_pairs(records: Records) -> set[frozenset[str]]:
+    """Pairs with a test that failed, as against those that merely were not measured."""
+    return {frozenset(test[:2]) for test, record in records.items() if record["status"] == FAIL}

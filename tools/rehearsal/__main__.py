@@ -1,0 +1,201 @@
+"""``make rehearsal HOSTS=300``: the playbook verify_roce and its agents against emulated hosts on this machine.
+
+Everything is real but perftest and the fabric behind it: Ansible, the agents' processes, their sockets and locks. The hosts
+live in a network namespace without any way out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tools.rehearsal import build_perftest
+from tools.rehearsal.fabric import Fabric, Fault
+from tools.rehearsal.faults import KINDS, make_fault
+from tools.rehearsal.hosts import NETWORK, addresses, write_inventory
+from tools.rehearsal.model_server import FLOOR_S, ModelServer
+from tools.rehearsal.simulation import hosts_of
+
+ROOT = Path(__file__).resolve().parents[2]
+_INSIDE = "LIUM_REHEARSAL_INSIDE"
+#: The modules run under the system's Python where there is one: it starts faster than that of an environment.
+_INTERPRETER = "/usr/bin/python3"
+
+
+def main(argv: Sequence[str]) -> int:
+    options = _options(argv)
+    if not os.environ.get(_INSIDE):
+        return _in_namespace(argv)
+    _network()
+    rng = random.Random(options.seed)
+    names = [f"gpu{number + 1:03}" for number in range(options.hosts)]
+    bare = Fabric(names, options.rails, leaf_size=options.leaf_size, seed=options.seed)
+    faults = [make_fault(kind, bare, rng) for kind in options.fault]
+    fabric = Fabric(names, options.rails, leaf_size=options.leaf_size, faults=tuple(faults), seed=options.seed)
+    folder = Path(tempfile.mkdtemp(prefix="lium-rehearsal-"))
+    try:
+        return _rehearse(options, fabric, faults, folder)
+    finally:
+        if options.keep:
+            print(f"kept: {folder}")
+        else:
+            shutil.rmtree(folder)
+
+
+def _options(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make rehearsal", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--hosts", type=int, default=32)
+    parser.add_argument("--rails", type=int, default=1)
+    parser.add_argument("--leaf-size", type=int, default=16, help="hosts behind one leaf switch")
+    parser.add_argument("--fault", action="append", choices=[*KINDS, "none"], help="what to plant; may be repeated")
+    parser.add_argument("--floor", type=float, default=FLOOR_S, help="seconds that one perftest takes")
+    parser.add_argument("--full", action="store_true", help="every rail, both directions")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--forks", type=int, default=8)
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--keep", action="store_true", help="leave the folder of the emulated hosts")
+    options = parser.parse_args(argv)
+    options.fault = [kind for kind in options.fault or ["cable"] if kind != "none"]
+    if options.hosts < 2:
+        parser.error("--hosts: a fabric has at least 2")
+    return options
+
+
+def _in_namespace(argv: Sequence[str]) -> int:
+    """Runs the rehearsal again in a network namespace of its own, whose only way is to itself."""
+    for tool, package in (("unshare", "util-linux"), ("ip", "iproute2"), ("cc", "gcc")):
+        if shutil.which(tool) is None:
+            print(f"the rehearsal needs {tool} (package {package})", file=sys.stderr)
+            return 1
+    flags = ["--net", "--kill-child"] if os.geteuid() == 0 else ["--net", "--map-root-user", "--kill-child"]
+    command = ["unshare", *flags, "--fork", sys.executable, "-m", "tools.rehearsal", *argv]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, _INSIDE: "1"}).returncode
+
+
+def _network() -> None:
+    for command in (["ip", "link", "set", "lo", "up"], ["ip", "route", "add", "local", NETWORK, "dev", "lo"]):
+        subprocess.run(command, check=True)
+
+
+def _rehearse(options: argparse.Namespace, fabric: Fabric, faults: Sequence[Fault], folder: Path) -> int:
+    programs = folder / "bin"
+    programs.mkdir()
+    build_perftest(programs)
+    setpriv = shutil.which("setpriv")
+    if setpriv:
+        (programs / "setpriv").symlink_to(setpriv)
+    socket = folder / "model.sock"
+    server = ModelServer(fabric, addresses(fabric), floor_s=options.floor)
+    _serve(server, socket)
+    variables: dict[str, Any] = {"roce_verify_mode": "full" if options.full else "platform"}
+    if options.full:
+        variables.update(roce_verify_duration_s=0)
+    interpreter = _INTERPRETER if os.access(_INTERPRETER, os.X_OK) else sys.executable
+    variables["ansible_python_interpreter"] = interpreter
+    write_inventory(folder / "inventory.json", folder / "hosts", fabric, programs, socket, variables)
+    print(f"{len(fabric.hosts)} emulated hosts, {options.rails} rail(s); planted: {', '.join(map(str, faults)) or 'nothing'}")
+    started = time.monotonic()
+    code = _playbook(folder, options.forks)
+    wall = time.monotonic() - started
+    return _conclude(options, fabric, faults, server, folder, code, wall)
+
+
+def _serve(server: ModelServer, socket: Path) -> None:
+    ready = threading.Event()
+
+    async def run() -> None:
+        async with await server.serve(socket):
+            ready.set()
+            await asyncio.Event().wait()
+
+    threading.Thread(target=asyncio.run, args=(run(),), daemon=True).start()
+    ready.wait(10)
+
+
+def _playbook(folder: Path, forks: int) -> int:
+    environ = {
+        **{key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")},
+        "ANSIBLE_COLLECTIONS_PATH": str(ROOT),
+        "ANSIBLE_HOME": str(folder / "ansible"),
+        "ANSIBLE_LOCAL_TEMP": str(folder / "ansible/local"),
+        "ANSIBLE_REMOTE_TEMP": str(folder / "ansible/remote"),
+        "ANSIBLE_FORKS": str(forks),
+        "ANSIBLE_PIPELINING": "true",
+        "ANSIBLE_LOCALHOST_WARNING": "false",
+        "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
+        "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false",
+        "ANSIBLE_DISPLAY_OK_HOSTS": "false",
+        "LC_ALL": "C.UTF-8",
+    }
+    playbook = Path(sys.executable).with_name("ansible-playbook")
+    command = [str(playbook), "-i", str(folder / "inventory.json"), "lium.cluster.verify_roce"]
+    return subprocess.run(command, cwd=folder, env=environ).returncode
+
+
+def _conclude(
+    options: argparse.Namespace,
+    fabric: Fabric,
+    faults: Sequence[Fault],
+    server: ModelServer,
+    folder: Path,
+    code: int,
+    wall: float,
+) -> int:
+    """Compares the verdict with what was planted; 0 when they agree."""
+    results = folder / "lium-roce.json"
+    if not results.exists():
+        print(f"the playbook ended with {code} and left no results", file=sys.stderr)
+        return 1
+    report = json.loads(results.read_text())
+    (verdict,) = report["fabrics"]
+    accused = {(part["part"], tuple(part["hosts"])) for part in verdict["guilty"]}
+    hosts = {tuple(hosts_of(fabric, fault)) for fault in faults}
+    agrees = len(accused) == len(faults) and all(
+        any(set(own) == set(named) or not named for _, own in accused) for named in hosts
+    )
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    figures = {
+        "hosts": len(fabric.hosts),
+        "pairs": verdict["pairs"],
+        "proven": verdict["proven"],
+        "rounds": report["rounds"],
+        "tests": server.tests,
+        "most_at_once": server.most_at_once,
+        "collisions": len(server.collisions),
+        "wall_s": round(wall, 1),
+        "ideal_s": round(report["rounds"] * options.floor, 1),
+        "controller_cpu_s_per_host": round((usage.ru_utime + usage.ru_stime) / len(fabric.hosts), 2),
+        "controller_memory_mib": usage.ru_maxrss // 1024,
+        "results_kib": results.stat().st_size // 1024,
+        "agrees": agrees,
+    }
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    print(
+        f"{figures['pairs']} pairs in {figures['rounds']} rounds: {figures['wall_s']} s"
+        f" ({figures['ideal_s']} s of it are perftest's own time), {figures['tests']} tests, at most"
+        f" {figures['most_at_once']} at once, {figures['collisions']} collisions;"
+        f" {figures['controller_cpu_s_per_host']} CPU-s a host, {figures['controller_memory_mib']} MiB"
+    )
+    print(f"planted: {', '.join(map(str, faults)) or 'nothing'}")
+    print(f"found:   {', '.join(part['name'] for part in verdict['guilty']) or 'nothing'}")
+    print(f"sellable together: {len(verdict['sellable']['hosts'])} of {len(fabric.hosts)}")
+    print("the verdict names what was planted" if agrees else "THE VERDICT DIFFERS from what was planted")
+    return 0 if agrees and not server.collisions else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
