@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from .ledger import LedgerRow
 from .pods import Pod
 from .state import DEBIT_SECONDS, State
@@ -16,7 +18,10 @@ def accrued(pod: Pod, at: float) -> int:
 
 
 def start(state: State, pod: Pod) -> None:
-    """The pod runs: it bills from now on."""
+    """The pod runs: it bills from now on. Debits lie on a grid of five minutes that begins with the market."""
+    if not state.billing:
+        while state.start + DEBIT_SECONDS * state.debits < state.now:
+            state.debits += max(1, int((state.now - state.start) // DEBIT_SECONDS) - state.debits)
     pod.billed_from = pod.billed_to = state.now
     state.billing[pod.id] = pod
 
@@ -31,7 +36,7 @@ def settle(state: State, pod: Pod) -> None:
     amount = accrued(pod, state.now) - pod.charged
     if state.now > pod.billed_to:
         _enter(state, pod.account, pod.id, "charge", pod.billed_to, amount)
-        state.tables.keys[pod.key_id].spend(amount, state.now)
+        pod.key.spend(amount, state.now)
         state.touch("keys", pod.key_id)
         pod.charged += amount
         pod.billed_to = state.now
@@ -51,7 +56,7 @@ def credit(state: State, pod: Pod) -> None:
     """
     if pod.charged:
         _enter(state, pod.account, pod.id, "credit", pod.billed_from or state.now, -pod.charged)
-        state.tables.keys[pod.key_id].spend(-pod.charged, state.now)
+        pod.key.spend(-pod.charged, state.now)
         state.touch("keys", pod.key_id)
         pod.charged = 0
 
@@ -69,18 +74,9 @@ def debit_all(state: State) -> None:
         settle(state, pod)
 
 
-def next_debit(state: State) -> float | None:
-    """When the next debit is due; None while nothing bills. Debits lie on a grid that begins with the market."""
-    if not state.billing:
-        return None
-    due = state.start + DEBIT_SECONDS * state.debits
-    if due < state.now:
-        # Nothing billed for a while: go on with the first point of the grid that is not past.
-        state.debits += int((state.now - due) // DEBIT_SECONDS)
-        while state.start + DEBIT_SECONDS * state.debits < state.now:
-            state.debits += 1
-        due = state.start + DEBIT_SECONDS * state.debits
-    return due
+def next_debit(state: State) -> float:
+    """When the next debit is due; never while nothing bills."""
+    return state.start + DEBIT_SECONDS * state.debits if state.billing else inf
 
 
 def unsettled(state: State, pods: list[Pod]) -> int:

@@ -21,6 +21,7 @@ JSON-able values that the caller must not change (rows are shared between answer
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from . import billing, catalogue, events, idempotency, measurements, orders, removals, transitions, view
@@ -78,10 +79,8 @@ class Market:
     def next_due(self) -> float | None:
         """When the next transition, debit or event is due (it may be now); None when nothing is."""
         state = self._state
-        dues = [transitions.next_on_agenda(state), billing.next_debit(state)]
-        if state.events_done < len(state.events):
-            dues.append(state.events[state.events_done][0])
-        return min((due for due in dues if due is not None), default=None)
+        due = min(transitions.next_on_agenda(state), billing.next_debit(state), transitions.next_event(state))
+        return due if due < inf else None
 
     def advance_to(self, at: float) -> None:
         """Let everything happen that is due by `at`, in order of time; at one moment debits come first, then pods, then

@@ -104,9 +104,9 @@ def _rent_cluster(state: State, key: ApiKey, request: dict[str, Any]) -> dict[st
             same_wire = host.group is not None and host.group.fabric is group.fabric
             raise Declined(NOT_ALIKE if same_wire else NOT_ONE_FABRIC)
     for host in hosts:
-        if 0 < host.free < host.spec.gpu_count:
-            raise Declined("A cluster rental must take whole nodes")
         if not host.whole:
+            if host.free:
+                raise Declined("A cluster rental must take whole nodes")
             raise _taken(host)
     _require_ports(request)
     wire = group.fabric.spec

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .hosts import Host
 from .records import UNSTORED, Record
 from .wire import iso, usd
+
+if TYPE_CHECKING:
+    from .accounts import ApiKey
 
 # Statuses that bill (contract 3.3).
 BILLED = frozenset({"RUNNING", "REBOOT_PENDING", "REBOOT_FAILED"})
@@ -73,6 +76,7 @@ class Pod(Record):
     vacated: bool = False
     history: list[tuple[Any, ...]] = field(default_factory=list)
     host: Host = field(metadata=UNSTORED, init=False)
+    key: ApiKey = field(metadata=UNSTORED, init=False)
     row_cache: dict[str, Any] | None = field(metadata=UNSTORED, default=None)
     row_base: dict[str, Any] | None = field(metadata=UNSTORED, default=None)
 

@@ -169,24 +169,22 @@ class State:
     def index_pod(self, pod: Pod) -> None:
         """Put a listed pod where it is looked for."""
         pod.host = self.tables.hosts[pod.host_id]
+        key = pod.key = self.tables.keys[pod.key_id]
         if not pod.live:
             return
-        self.tenants[pod.tenant].pods[pod.id] = pod
-        self.tables.accounts[pod.account].open_pods[pod.id] = pod
-        self.tables.keys[pod.key_id].open_pods[pod.id] = pod
+        key.tenant.pods[pod.id] = key.payer.open_pods[pod.id] = key.open_pods[pod.id] = pod
         if pod.cluster_id is not None:
             self.members.setdefault(pod.cluster_id, {})[pod.id] = pod
         if pod.holds:
             pod.host.hold(pod)
         if pod.bills:
             self.billing[pod.id] = pod
-        self.plan(pod)
-
-    def plan(self, pod: Pod) -> None:
-        """Put what is going to happen to the pod on the agenda."""
-        for due, kind in ((pod.ready_at, READY), (pod.removal_due, REMOVE), (pod.leave_at, LEAVE)):
-            if due is not None:
-                self.at(due, kind, pod)
+        if pod.ready_at is not None:
+            self.at(pod.ready_at, READY, pod)
+        if pod.removal_due is not None:
+            self.at(pod.removal_due, REMOVE, pod)
+        if pod.leave_at is not None:
+            self.at(pod.leave_at, LEAVE, pod)
 
     def at(self, due: float, kind: int, pod: Pod) -> None:
         """Note that `kind` happens to the pod at `due`; void when the pod's own field says another time by then."""
@@ -195,7 +193,7 @@ class State:
     def touch_pod(self, pod: Pod) -> None:
         """A pod changed: its row and its tenant's listing are rendered anew."""
         pod.row_cache = None
-        self.tenants[pod.tenant].rows = None
+        pod.key.tenant.rows = None
         self.revision += 1
         if self.track:
             self._note("pods", pod.id)

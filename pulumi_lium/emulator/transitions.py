@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from math import inf
 
 from . import billing, events
 from .pods import BILLED, VACATED, Pod
@@ -38,9 +39,8 @@ def leave(state: State, pod: Pod) -> None:
     billing.stop(state, pod)
     pod.gone_at = state.now
     pod.ready_at = pod.removal_due = pod.leave_at = None
-    del state.tenants[pod.tenant].pods[pod.id]
-    del state.tables.accounts[pod.account].open_pods[pod.id]
-    del state.tables.keys[pod.key_id].open_pods[pod.id]
+    key = pod.key
+    del key.tenant.pods[pod.id], key.payer.open_pods[pod.id], key.open_pods[pod.id]
     if pod.cluster_id is not None:
         members = state.members[pod.cluster_id]
         del members[pod.id]
@@ -116,46 +116,49 @@ def valid(pod: Pod, due: float, kind: int) -> bool:
     return pod.removal_due == due
 
 
-def next_on_agenda(state: State) -> float | None:
-    """When the next pod changes by itself; drops entries that have become void."""
+def next_on_agenda(state: State) -> float:
+    """When the next pod changes by itself, or never; drops entries that have become void."""
     agenda = state.agenda
-    pods = state.tables.pods
     while agenda:
         due, _, kind, name = agenda[0]
-        if valid(pods[name], due, kind):
+        if valid(state.tables.pods[name], due, kind):
             return due
         heapq.heappop(agenda)
-    return None
+    return inf
+
+
+def next_event(state: State) -> float:
+    """When the scenario's next event is due, or never."""
+    return state.events[state.events_done][0] if state.events_done < len(state.events) else inf
 
 
 def advance(state: State, at: float) -> None:
     """Let everything happen that is due by `at`, in order of time; see `Market.advance_to`."""
     end = at if at > state.now else state.now
-    agenda, scheduled = state.agenda, state.events
+    agenda = state.agenda
+    pods = state.tables.pods
+    event = next_event(state)
     while True:
-        # What lies beyond the end is not looked at closely: most calls find nothing due.
-        due = next_on_agenda(state) if agenda and agenda[0][0] <= end else None
-        act = _next_pod
-        if state.events_done < len(scheduled) and (due is None or scheduled[state.events_done][0] < due):
-            due, act = scheduled[state.events_done][0], _next_event
-        debit = billing.next_debit(state) if state.billing else None
-        if debit is not None and (due is None or debit <= due):
-            due, act = debit, billing.debit_all
-        if due is None or due > end:
+        pod = agenda[0][0] if agenda else inf
+        debit = billing.next_debit(state)
+        if pod > end and debit > end and event > end:
             break
-        if due > state.now:
-            state.now = due
-        act(state)
+        if debit <= pod and debit <= event:
+            state.now = debit
+            billing.debit_all(state)
+        elif pod <= event:
+            due, _, kind, name = heapq.heappop(agenda)
+            if valid(pods[name], due, kind):
+                state.now = due
+                happen(state, pods[name], kind)
+        else:
+            state.now = event
+            _happen_next_event(state)
+            event = next_event(state)
     state.now = end
 
 
-def _next_pod(state: State) -> None:
-    """The agenda's first entry is due."""
-    _, _, kind, name = heapq.heappop(state.agenda)
-    happen(state, state.tables.pods[name], kind)
-
-
-def _next_event(state: State) -> None:
+def _happen_next_event(state: State) -> None:
     """The scenario's next event is due. One that cannot happen is noted, and the market goes on."""
     _, _, raw = state.events[state.events_done]
     state.events_done += 1
