@@ -49,6 +49,8 @@ class LiumCluster(Resource, module="lium", name="Cluster"):
     """USD an hour for the whole cluster."""
     expires_at: pulumi.Output[str | None]
     """When `ttl` ends it (ISO 8601, UTC); None without."""
+    ordered_at: pulumi.Output[str]
+    """When it was ordered (ISO 8601, UTC); `ttl` counts from then."""
     members: pulumi.Output[list[dict[str, Any]]]
     """What is known of the nodes from the order on; programs read `nodes_info`."""
     unscheduled: pulumi.Output[list[str]]
@@ -148,6 +150,7 @@ class LiumCluster(Resource, module="lium", name="Cluster"):
                 "members": self.members,
                 "unscheduled": self.unscheduled,
                 "price_per_hour": self.price_per_hour,
+                "ordered_at": self.ordered_at,
                 "account": account,
                 "wait_for_ready": wait_for_ready,
                 "ready_timeout": ready_timeout,
@@ -187,6 +190,7 @@ _OUTPUTS = (
     "torchrun_args",
     "price_per_hour",
     "expires_at",
+    "ordered_at",
     "members",
     "unscheduled",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pulumi_lium.api import Clock, LiumApi
+from pulumi_lium.api import Clock, LiumApi, Pod
 from pulumi_lium.api.errors import LiumError
 
 from .intents import IntentLog
@@ -52,6 +53,27 @@ class Claims:
             self._machines.pop(owner, None)
 
 
+class Looks:
+    """The latest listing of the account, for those who only look: the resources of one program share a request.
+
+    The service allows 60 listings a minute (contract 1.5); a refresh of twenty clusters would ask for as many.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._pods: list[Pod] = []
+        self._at = -math.inf
+
+    def pods(self, api: LiumApi, clock: Clock, max_age: float) -> list[Pod]:
+        """The pods as they were at most `max_age` seconds ago. Raises what the listing raises, to whoever asked."""
+        with self._guard:
+            if clock.monotonic() - self._at > max_age:
+                asked_at = clock.monotonic()
+                self._pods = api.pods.list()
+                self._at = asked_at
+            return list(self._pods)
+
+
 def _always() -> None:
     """Somebody waits for the outcome."""
 
@@ -70,6 +92,7 @@ class Context:
     report: Callable[[str], None]
     intents: IntentLog
     claims: Claims = field(default_factory=Claims)
+    looks: Looks = field(default_factory=Looks)
     require_caller: Callable[[], None] = _always
 
     def note_in_state(self, cluster_id: str, state: Mapping[str, Any] | None = None) -> None:

@@ -18,7 +18,7 @@ from .context import Context
 from .errors import OperationFailed
 from .facts import facts_of_state, unmet
 from .inputs import DEFAULT_DELETE_TIMEOUT, SELECTORS, parse_cluster_inputs, selectors_of
-from .listing import parse_moment, present_members
+from .listing import SHARED, parse_moment, present_members
 from .members import lost_ranks
 from .ssh_key import key_identity
 from .state import rows_of, setting, whole
@@ -68,7 +68,7 @@ def diff(ctx: Context, cluster_id: str, state: Mapping[str, Any], news: Mapping[
     adopted = bool(inputs.get("adopted")) or bool(inputs.get("adopt"))
     differences = _differences(state, inputs, adopted, cluster_id)
     try:
-        members = present_members(ctx, cluster_id, state.get("ordered_at"))
+        members = present_members(ctx, cluster_id, state.get("ordered_at"), max_age=SHARED)
     except LiumError as error:
         ctx.report(
             f"warning: {_title(state)}: the listing cannot be read, so nothing is known about drift of"
@@ -172,6 +172,8 @@ def _drift(state: Mapping[str, Any], inputs: Mapping[str, Any], members: list[Po
         return {"members": "; ".join(lost)}
     ordered_at = parse_moment(state.get("ordered_at"))
     if ordered_at is not None and isinstance(inputs.get("ttl"), str):
+        if state.get("unscheduled"):
+            return {"ttl": f"the order left members without the removal time of ttl {inputs['ttl']}"}
         late = ttl.off_schedule(members, ordered_at + parse_ttl(inputs["ttl"]))
         if late:
             return {"ttl": f"{len(late)} of {len(members)} members have not the removal time of ttl {inputs['ttl']}"}

@@ -187,6 +187,7 @@ READY_INTERNAL: dict[str, Parser] = {
     "members": _as_it_is,
     "unscheduled": _as_it_is,
     "price_per_hour": _as_it_is,
+    "ordered_at": _text,
     "account": _text,
 }
 

@@ -17,12 +17,17 @@ _BETWEEN_LOOKS = 3.0
 """Seconds; new pods are listed within about 6 s (contract 5.4)."""
 
 
-def present_members(ctx: Context, cluster_id: str, ordered_at: Any = None) -> list[Pod]:
+SHARED = 2.0
+"""Seconds for which resources that only compare themselves with the listing share one."""
+
+
+def present_members(ctx: Context, cluster_id: str, ordered_at: Any = None, *, max_age: float = -1.0) -> list[Pod]:
     """The members by rank; none only if the cluster is truly gone. Raises what the listing raises.
 
     `ordered_at` is the state's ISO time. Shortly after it an empty listing is looked at again before it is believed.
+    A listing may be `max_age` seconds old; by default it is asked for anew.
     """
-    members = members_of(ctx.api.pods.list(), cluster_id)
+    members = members_of(ctx.looks.pods(ctx.api, ctx.clock, max_age), cluster_id)
     for _ in range(_LOOKS - 1 if _is_young(ctx, ordered_at) else 0):
         if members:
             break

@@ -8,8 +8,8 @@ from typing import Any
 
 from .adopt import facts_of, ordered_at_of
 from .context import Context
-from .listing import present_members
-from .state import inputs_of, new_state, observed
+from .listing import SHARED, present_members
+from .state import inputs_of, new_state, observed, rows_of
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ def read(ctx: Context, cluster_id: str, state: Mapping[str, Any]) -> Reading | N
     With an empty `state` the id alone gives the whole state, as an import does.
     """
     ctx.note_in_state(cluster_id, state)
-    members = present_members(ctx, cluster_id, state.get("ordered_at"))
+    members = present_members(ctx, cluster_id, state.get("ordered_at"), max_age=SHARED)
     if not members:
         return None
-    if not state.get("cluster_id"):
+    if not rows_of(state):
         found = new_state(
             {"nodes": len(members)}, cluster_id, members, ordered_at_of(ctx, members), **facts_of(members)
         )

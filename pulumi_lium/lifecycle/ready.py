@@ -20,7 +20,7 @@ from .inputs import (
     Failures,
     parse_properties,
 )
-from .listing import present_members
+from .listing import SHARED, present_members
 from .members import (
     lost_ranks,
     members_of,
@@ -48,6 +48,7 @@ class ReadyArgs:
     nodes: int
     rows: list[dict[str, Any]]
     price_per_hour: float | None
+    ordered_at: str | None
     unscheduled: tuple[str, ...]
     wait: bool
     timeout: float
@@ -76,6 +77,7 @@ def ready_args(props: Mapping[str, Any]) -> ReadyArgs:
         nodes=whole(kept.get("nodes")) or len(rows),
         rows=rows,
         price_per_hour=float(price) if isinstance(price, (int, float)) else None,
+        ordered_at=kept.get("ordered_at"),
         unscheduled=tuple(kept.get("unscheduled") or ()),
         wait=kept.get("wait_for_ready", True),
         timeout=kept.get("ready_timeout", DEFAULT_READY_TIMEOUT),
@@ -98,13 +100,15 @@ def wait_ready(ctx: Context, args: ReadyArgs) -> dict[str, Any]:
             code="ttl_incomplete",
         )
     if not args.wait:
-        return ready_outputs(args, present_members(ctx, args.cluster_id))
+        return ready_outputs(args, present_members(ctx, args.cluster_id, args.ordered_at))
     deadline = ctx.clock.monotonic() + args.timeout
     said, absences, members = "", 0, list[Pod]()
+    max_age = -1.0  # The first look has to be younger than the order; later ones are shared with others who wait.
     while True:
         trouble: str | None = None
         try:
-            members = members_of(ctx.api.pods.list(), args.cluster_id)
+            members = members_of(ctx.looks.pods(ctx.api, ctx.clock, max_age), args.cluster_id)
+            max_age = POLL_SECONDS / 2
         except (Unauthorized, Forbidden) as error:
             raise _unreadable(args, error) from error
         except LiumError as error:
@@ -196,7 +200,7 @@ def _give_up(
             code="start_failed",
         )
     ctx.report(f"{text} Deleting the cluster.")
-    state = {"name": args.name, "price_per_hour": args.price_per_hour}
+    state = {"name": args.name, "price_per_hour": args.price_per_hour, "ordered_at": args.ordered_at}
     try:
         remove(ctx, args.cluster_id, state, timeout=args.delete_timeout)
     except LiumError as error:
@@ -228,6 +232,7 @@ READY_EFFECTS: dict[str, Effect] = {
     "members": "ignore",
     "unscheduled": "ignore",
     "price_per_hour": "ignore",
+    "ordered_at": "ignore",
 }
 """What a difference in a property means. An unknown cluster id is that of a cluster still to be ordered."""
 
@@ -253,10 +258,10 @@ def diff_ready(cluster_id: str, state: Mapping[str, Any], news: Mapping[str, Any
 
 def read_ready(ctx: Context, cluster_id: str, state: Mapping[str, Any]) -> dict[str, Any] | None:
     """The nodes as they are now; None when the cluster is gone."""
-    members = present_members(ctx, cluster_id)
+    args = ready_args({**(state.get("requested") or {}), "cluster_id": cluster_id})
+    members = present_members(ctx, cluster_id, args.ordered_at, max_age=SHARED)
     if not members:
         return None
-    args = ready_args({**(state.get("requested") or {}), "cluster_id": cluster_id})
     return {**state, **ready_outputs(args, members)}
 
 

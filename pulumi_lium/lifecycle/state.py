@@ -73,7 +73,7 @@ def observed(state: Mapping[str, Any], members: Sequence[Pod]) -> dict[str, Any]
         "gpus_per_node": next((row["gpu_count"] for row in rows if row["gpu_count"]), state.get("gpus_per_node")),
         "price_per_hour": price if price is not None else state.get("price_per_hour"),
         "expires_at": ends.isoformat() if ends else None,
-        "unscheduled": state.get("unscheduled") or [],
+        "unscheduled": [] if ends else state.get("unscheduled") or [],
         **launch_outputs(everyone, nodes or len(everyone)),
     }
 

@@ -28,21 +28,24 @@ def update(ctx: Context, cluster_id: str, state: Mapping[str, Any], news: Mappin
             f"Cluster {cluster_id} is gone: no member is listed. Run `pulumi up` again to order it anew",
             code="cluster_gone",
         )
-    failed: list[str] = []
+    failed, moved = list[str](), False
     if args.ttl is not None:
         ordered_at = parse_moment(state.get("ordered_at")) or min(
             (pod.created_at for pod in members if pod.created_at), default=ctx.clock.now()
         )
-        late = ttl.off_schedule(members, ttl.removal_time(ordered_at, args.ttl, ctx.clock.now()))
-        _, failed = ttl.schedule(ctx, late, ordered_at + args.ttl)
+        late = ttl.off_schedule(members, ordered_at + args.ttl)
+        if late:
+            _, failed = ttl.schedule(ctx, late, ttl.removal_time(ordered_at, args.ttl, ctx.clock.now()))
+            moved = True
     elif setting(state, "ttl") is not None:
         failed = ttl.cancel(ctx, members)
+        moved = True
     if failed:
         raise OperationFailed(
             f"The time limit of cluster {cluster_id} could not be changed for {'; '.join(failed)}."
             f" {still_billing(members, state.get('price_per_hour'))} Run `pulumi up` again",
             code="ttl_incomplete",
         )
-    if args.ttl is not None or setting(state, "ttl") is not None:
+    if moved:
         members = present_members(ctx, cluster_id)
     return {**observed(with_inputs(state, news), members), "unscheduled": []}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -172,6 +173,28 @@ def test_shortly_after_the_order_one_empty_listing_proves_nothing(world: World) 
     assert change(world, created) == Change()
 
 
+def test_an_order_that_left_members_without_the_limit_is_completed_even_if_a_person_did_it(world: World) -> None:
+    world.fault("POST /pods/*/schedule-removal", "status", code=500, times=3)
+    created = world.running(ttl="2h")
+    assert created.state["unscheduled"]
+    at = datetime.fromisoformat(created.state["ordered_at"]) + timedelta(hours=2)
+    for row in created.state["members"]:
+        world.ctx.api.pods.schedule_removal(row["pod_id"], at)
+    assert list(change(world, created, ttl="2h").updates) == ["ttl"]
+
+
+def test_resources_that_only_look_share_a_listing(world: World) -> None:
+    first, second = world.running(), world.running(owner="acme/web/dev/other", resource="other")
+    world.pass_time(600)
+    before = len(world.journal)
+    assert change(world, first) == Change()
+    assert change(world, second, owner="acme/web/dev/other", resource="other") == Change()
+    assert world.requests()[before:] == ["GET /pods"]
+    world.pass_time(3)
+    change(world, first)
+    assert world.requests()[before:] == ["GET /pods"] * 2
+
+
 def test_a_listing_that_fails_is_no_drift(world: World) -> None:
     created = world.running()
     world.fault("GET /pods", "status", code=503, times=0)
@@ -198,6 +221,7 @@ def test_a_state_of_an_older_shape_is_understood(world: World) -> None:
     }
     assert diff(world.ctx, created.cluster_id, old, created.state["requested"]) == Change()
     world.event("pod_lost", cluster=created.cluster_id, rank=1)
+    world.pass_time(3)
     assert "rank 1" in diff(world.ctx, created.cluster_id, old, created.state["requested"]).replaces["members"]
 
 

@@ -31,6 +31,7 @@ def inputs(created: Created, **options: Any) -> dict[str, Any]:
         "members": state["members"],
         "unscheduled": state["unscheduled"],
         "price_per_hour": state["price_per_hour"],
+        "ordered_at": state["ordered_at"],
         **options,
     }
 
@@ -71,6 +72,17 @@ def test_six_requests_a_minute_for_the_whole_cluster() -> None:
     before = len(world.journal)
     wait_ready(world.ctx, ready_args({**inputs(created), "nodes": 4}))
     assert len(world.journal) - before <= 590 / 60 * 6 + 1
+
+
+def test_the_first_look_is_younger_than_the_order_and_later_ones_are_shared(world: World) -> None:
+    ctx = world.ctx
+    assert ctx.looks.pods(ctx.api, ctx.clock, 5.0) == []
+    created = world.order()
+    before = len(world.journal)
+    assert wait(world, created)["status"] == "running"
+    assert world.requests()[before:] == ["GET /pods"] * 4
+    assert len(ctx.looks.pods(ctx.api, ctx.clock, 5.0)) == 2
+    assert world.requests()[before:] == ["GET /pods"] * 4
 
 
 def test_progress_is_told_with_phase_and_time_left(world: World) -> None:
@@ -185,6 +197,7 @@ def test_refresh_shows_the_nodes_and_their_loss(world: World) -> None:
     state = wait(world, created)
     assert read_ready(world.ctx, created.cluster_id, state) == state
     world.event("pod_lost", cluster=created.cluster_id, rank=1)
+    world.pass_time(3)
     lost = read_ready(world.ctx, created.cluster_id, state)
     assert lost is not None
     assert lost["status"] == "degraded"
