@@ -26,11 +26,17 @@ def cluster(name: str = "train", variable: str = "first", **inputs: Any) -> str:
 
 
 def market(
-    *, hosts: int = 4, fabrics: int = 1, boot: tuple[float, float] = (0, 0), delete_seconds: float = 0, **settings: Any
+    *,
+    hosts: int = 4,
+    fabrics: int = 1,
+    boot: tuple[float, float] = (0, 0),
+    delete_seconds: float = 0,
+    seed: int = 7,
+    **settings: Any,
 ) -> dict[str, Any]:
     """A scenario: InfiniBand fabrics of H100 machines at $16.00 an hour each, all free."""
     return {
-        "seed": 7,
+        "seed": seed,
         "boot": {"seconds": list(boot)},
         "settings": {"delete_seconds": delete_seconds, **settings},
         "accounts": [
