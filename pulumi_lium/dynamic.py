@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pulumi.dynamic import (
     CheckFailure,
     CheckResult,
+    Config,
     ConfigureRequest,
     CreateResult,
     DiffResult,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _lock = threading.Lock()
-_config: dict[str, Any] = {}
+_config: Config | None = None
 """The stack's configuration, secrets in plain: it stays in this process."""
 _contexts: dict[str | None, Context] = {}
 """One per account."""
@@ -186,11 +187,9 @@ def _gone() -> ReadResult:
 
 def _configure(req: ConfigureRequest) -> None:
     """Keeps the stack's configuration for later: the keys are read when they are needed."""
-    raw = getattr(req.config, "_props", None)
+    global _config
     with _lock:
-        _config.clear()
-        _config.update(raw if isinstance(raw, Mapping) else {})
-        _contexts.clear()
+        _config = req.config
     # In this process tracebacks would stand before the message that a person has to read.
     sys.tracebacklimit = 0
 
@@ -215,7 +214,7 @@ def _new_context(account: str | None) -> Context:
     from pulumi_lium.lifecycle.context import Context
     from pulumi_lium.lifecycle.intents import NullIntents
 
-    settings = settings_for(_config, os.environ, account)
+    settings = settings_for(_config.get if _config else _nothing, os.environ, account)
     _secrets.add(settings.api_key.get_secret_value())
     rng = random.SystemRandom()
     return Context(
@@ -226,6 +225,10 @@ def _new_context(account: str | None) -> Context:
         intents=NullIntents(),
         claims=_claims(),
     )
+
+
+def _nothing(key: str) -> None:
+    """Configuration before the engine has sent any."""
 
 
 @functools.cache

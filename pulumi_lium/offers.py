@@ -115,12 +115,12 @@ def get_offers(
 def _settings(account: str | None) -> Settings:
     from pulumi_lium.lifecycle.accounts import settings_for
 
-    return settings_for(_program_config(account), os.environ, account)
+    return settings_for(_program_config, os.environ, account)
 
 
-def _program_config(account: str | None) -> dict[str, str | None]:
-    """The stack's `lium:` configuration; empty outside of a program."""
+def _program_config(key: str) -> str | None:
+    """A value of the stack's configuration; None outside of a program."""
     import pulumi
 
-    config = pulumi.Config("lium")
-    return {f"lium:{name}": config.get(name) for name in ("apiKey", "baseUrl", f"apiKey-{account}")}
+    namespace, name = key.split(":", 1)
+    return pulumi.Config(namespace).get(name)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pulumi_lium.api import InvalidArgument, Settings
 
 
-def settings_for(config: Mapping[str, Any], environ: Mapping[str, str], account: str | None) -> Settings:
+def settings_for(config: Callable[[str], Any], environ: Mapping[str, str], account: str | None) -> Settings:
     """Settings of one account: stack configuration first, then the environment.
 
     The default account has `lium:apiKey` or `LIUM_API_KEY`; the account NAME has `lium:apiKey-NAME` or
     `LIUM_API_KEY_NAME`, and never falls back to another account's key. `lium:baseUrl` or `LIUM_BASE_URL` says where.
     """
-    base_url = config.get("lium:baseUrl")
+    base_url = config("lium:baseUrl")
     if account is None:
-        return Settings.from_env(environ, api_key=config.get("lium:apiKey"), base_url=base_url)
+        return Settings.from_env(environ, api_key=config("lium:apiKey"), base_url=base_url)
     variable = "LIUM_API_KEY_" + "".join(c if c.isalnum() else "_" for c in account.upper())
-    key = config.get(f"lium:apiKey-{account}") or environ.get(variable)
+    key = config(f"lium:apiKey-{account}") or environ.get(variable)
     if not key:
         raise InvalidArgument(
             f"No API key is set for the account {account!r}.",

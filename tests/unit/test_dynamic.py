@@ -28,7 +28,7 @@ MARKER = "sk_marker_5f1e0c7d9b"
 @pytest.fixture(autouse=True)
 def _shell_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     limit = getattr(sys, "tracebacklimit", None)
-    monkeypatch.setattr(shell, "_config", {})
+    monkeypatch.setattr(shell, "_config", None)
     monkeypatch.setattr(shell, "_contexts", {})
     monkeypatch.setattr(shell, "_secrets", set())
     yield
@@ -169,18 +169,18 @@ def test_the_walk_of_a_cluster_through_the_shell(world: World) -> None:
 def test_the_stack_s_configuration_comes_before_the_environment() -> None:
     config = {"lium:apiKey": "sk_config", "lium:baseUrl": "http://one.test/api"}
     environ = {"LIUM_API_KEY": "sk_environ", "LIUM_BASE_URL": "http://two.test/api"}
-    settings = settings_for(config, environ, None)
+    settings = settings_for(config.get, environ, None)
     assert (settings.api_key.get_secret_value(), settings.base_url) == ("sk_config", "http://one.test/api")
-    assert settings_for({}, environ, None).api_key.get_secret_value() == "sk_environ"
+    assert settings_for({}.get, environ, None).api_key.get_secret_value() == "sk_environ"
 
 
 def test_an_account_has_its_own_key_and_never_another_s() -> None:
     environ = {"LIUM_API_KEY": "sk_default", "LIUM_API_KEY_TEAM_B": "sk_b"}
-    assert settings_for({"lium:apiKey-a": "sk_a"}, environ, "a").api_key.get_secret_value() == "sk_a"
-    assert settings_for({}, environ, "team-b").api_key.get_secret_value() == "sk_b"
-    assert settings_for({}, environ, "team-b").account == "team-b"
+    assert settings_for({"lium:apiKey-a": "sk_a"}.get, environ, "a").api_key.get_secret_value() == "sk_a"
+    assert settings_for({}.get, environ, "team-b").api_key.get_secret_value() == "sk_b"
+    assert settings_for({}.get, environ, "team-b").account == "team-b"
     with pytest.raises(InvalidArgument) as error:
-        settings_for({"lium:apiKey": "sk_default"}, environ, "c")
+        settings_for({"lium:apiKey": "sk_default"}.get, environ, "c")
     assert "lium:apiKey-c" in str(error.value)
     assert "LIUM_API_KEY_C" in str(error.value)
 
