@@ -2,11 +2,11 @@
 
     python bench/bench_market.py [--seconds 2] [--json]
 
-An operation is one verb of the API; moving the clock is not counted, though its work is. Every lifetime of a cluster is
+An operation is one verb of the API; moving the clock is not counted, though its work is. A lifetime of a cluster is
 what a client does: look at the offers, list, order two to four nodes, set their removal, list while they start and
 run, delete, list until they are gone. Time moves between the polls, so boots, debits and removals fall into the time
-measured. The end is checked: every cluster ran, nothing bills, and the ledger explains the balance. On a machine that does
-other work too, `operations_per_cpu_second` is the fairer figure.
+measured. The end is checked: every cluster ran, nothing bills, and the ledger explains the balance. On a machine that
+does other work too, `operations_per_cpu_second` is the fairer figure.
 """
 
 from __future__ import annotations
