@@ -31,6 +31,9 @@ from pulumi.runtime import rpc
 if TYPE_CHECKING:
     from pulumi_lium.lifecycle.context import Context
 
+    from .engine_watch import EngineWatch
+    from .recovery.intents import FileIntents
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _lock = threading.Lock()
@@ -58,7 +61,8 @@ def _at_the_edge(verb: F) -> F:
         from pulumi_lium.api.errors import LiumError
 
         try:
-            return verb(*args)
+            with _watch().call():
+                return verb(*args)
         except LiumError as error:
             message = str(error)
         except Exception as error:  # noqa: BLE001  the engine would show a person the whole traceback
@@ -161,7 +165,11 @@ class LiumClusterReadyProvider(ResourceProvider):
         from pulumi_lium.lifecycle.ready import ready_args, wait_ready
 
         args = ready_args(_received(props))
-        return CreateResult(args.cluster_id, wait_ready(_context(props), args))
+        context = _context(props)
+        if not _checkpoints_are_skipped():
+            # The engine begins a child's create only after it has saved the parent.
+            context.note_in_state(args.cluster_id)
+        return CreateResult(args.cluster_id, wait_ready(_waiting(context), args))
 
     @_at_the_edge
     def read(self, id_: str, props: dict[str, Any]) -> ReadResult:
@@ -212,7 +220,6 @@ def _new_context(account: str | None) -> Context:
     from pulumi_lium.api import SYSTEM_CLOCK, LiumApi
     from pulumi_lium.lifecycle.accounts import settings_for
     from pulumi_lium.lifecycle.context import Context
-    from pulumi_lium.lifecycle.intents import NullIntents
 
     settings = settings_for(_config.get if _config else _nothing, os.environ, account)
     _secrets.add(settings.api_key.get_secret_value())
@@ -222,13 +229,43 @@ def _new_context(account: str | None) -> Context:
         clock=SYSTEM_CLOCK,
         rng=rng,
         report=_report,
-        intents=NullIntents(),
+        intents=_intents(),
         claims=_claims(),
+        require_caller=_watch().require_engine,
     )
 
 
 def _nothing(key: str) -> None:
     """Configuration before the engine has sent any."""
+
+
+def _waiting(context: Context) -> Context:
+    """The surroundings of a verb that only waits: it does not outlive the engine."""
+    from dataclasses import replace
+
+    from .engine_watch import WatchedClock
+
+    return replace(context, clock=WatchedClock(context.clock, _watch()))
+
+
+def _checkpoints_are_skipped() -> bool:
+    """Whether the engine saves the state only at the end of an update."""
+    return os.environ.get("PULUMI_SKIP_CHECKPOINTS", "").lower() in ("1", "true")
+
+
+@functools.cache
+def _watch() -> EngineWatch:
+    from .engine_watch import of_this_process
+
+    return of_this_process()
+
+
+@functools.cache
+def _intents() -> FileIntents:
+    """One journal for the whole process: its locks tell other processes that this one is at work."""
+    from .recovery.intents import FileIntents, journal_folder
+
+    return FileIntents(journal_folder(os.environ))
 
 
 @functools.cache

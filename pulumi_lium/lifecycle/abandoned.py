@@ -20,7 +20,7 @@ from .errors import OrderUnsettled
 from .intents import Intent, NullIntents
 from .members import members_of, total_price
 from .remove import Keeper, remove
-from .settle import IN_FLIGHT_SECONDS, Placed, members_of_order, settle
+from .settle import IN_FLIGHT_SECONDS, Placed, honours_keys, members_of_order, settle
 from .values import usd
 
 KEEPER = Keeper("the intent journal", "pulumi-lium sweep --yes")
@@ -99,7 +99,8 @@ def settled_from(intent: Intent) -> datetime:
 
 
 def _can_be_replayed(ctx: Context, intent: Intent) -> bool:
-    return intent.stage == "sent" and bool(intent.body) and ctx.clock.now() - intent.opened_at < _REPLAY_WITHIN
+    young = ctx.clock.now() - intent.opened_at < _REPLAY_WITHIN
+    return intent.stage == "sent" and bool(intent.body) and young and honours_keys(ctx)
 
 
 def _replay(ctx: Context, intent: Intent) -> Placed | OrderUnsettled | None:

@@ -85,7 +85,7 @@ def _resend(ctx: Context, intent: Intent, lost: LiumError) -> tuple[OrderAnswer 
     believed only if the listing has no such cluster: the first order may hold the machines that the second lacks.
     """
     ctx.report(f"{intent.pod_name}: the answer to the order was lost ({lost.message}); finding out what came of it.")
-    if not _honours_keys(ctx):
+    if not honours_keys(ctx):
         return lost, None
     deadline = ctx.clock.monotonic() + IN_FLIGHT_SECONDS
     waits = list(_RESENDS)
@@ -121,7 +121,7 @@ def _not_sent(error: LiumError) -> bool:
     return getattr(error, "sent", True) is False
 
 
-def _honours_keys(ctx: Context) -> bool:
+def honours_keys(ctx: Context) -> bool:
     """Whether the service promises to answer a known key instead of ordering again; unreachable counts as no."""
     try:
         return RENT_IDEMPOTENCY in ctx.api.service.version().features
