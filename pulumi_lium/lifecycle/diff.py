@@ -21,7 +21,7 @@ from .inputs import DEFAULT_DELETE_TIMEOUT, SELECTORS, parse_cluster_inputs, sel
 from .listing import SHARED, parse_moment, present_members
 from .members import lost_ranks
 from .ssh_key import key_identity
-from .state import rows_of, setting, whole
+from .state import price_of, rows_of, setting, whole
 from .values import has_unknown, parse_ttl, usd
 
 Effect = Literal["ignore", "update", "replace"]
@@ -72,7 +72,7 @@ def diff(ctx: Context, cluster_id: str, state: Mapping[str, Any], news: Mapping[
     except LiumError as error:
         ctx.report(
             f"warning: {_title(state)}: the listing cannot be read, so nothing is known about drift of"
-            f" cluster {cluster_id} ({usd(_price(state))}): {error}"
+            f" cluster {cluster_id} ({usd(price_of(state))}): {error}"
         )
     else:
         differences = {**_drift(state, inputs, members, cluster_id), **differences}
@@ -105,8 +105,8 @@ def _announce(ctx: Context, cluster_id: str, state: Mapping[str, Any], change: C
     """Says why where a person sees it."""
     if change.replaces:
         ctx.report(
-            f"{_title(state)}: cluster {cluster_id} ({usd(_price(state))}) will be replaced, the old one deleted first:"
-            f" {'; '.join(change.replaces.values())}."
+            f"{_title(state)}: cluster {cluster_id} ({usd(price_of(state))}) will be replaced, the old one deleted"
+            f" first: {'; '.join(change.replaces.values())}."
         )
     elif change.updates:
         ctx.report(f"{_title(state)}: updated in place: {'; '.join(change.updates.values())}.")
@@ -128,10 +128,9 @@ def _differences(state: Mapping[str, Any], inputs: Mapping[str, Any], adopted: b
     if "ttl" not in found and _span(old_ttl) != _span(new_ttl):
         found["ttl"] = f"ttl {old_ttl or 'none'}, now {new_ttl or 'none'}"
     old_limit = whole(setting(state, "delete_timeout")) or DEFAULT_DELETE_TIMEOUT
-    if "delete_timeout" not in found and known.get("delete_timeout", DEFAULT_DELETE_TIMEOUT) != old_limit:
-        found["delete_timeout"] = (
-            f"delete_timeout {old_limit} s, now {known.get('delete_timeout', DEFAULT_DELETE_TIMEOUT)} s"
-        )
+    new_limit = known.get("delete_timeout", DEFAULT_DELETE_TIMEOUT)
+    if "delete_timeout" not in found and new_limit != old_limit:
+        found["delete_timeout"] = f"delete_timeout {old_limit} s, now {new_limit} s"
     for name in [name for name in found if EFFECTS[name] == "ignore" or (adopted and name in _TAKEN_AS_THEY_ARE)]:
         del found[name]
     return found
@@ -189,8 +188,3 @@ def _span(text: Any) -> float | None:
 
 def _title(state: Mapping[str, Any]) -> str:
     return str(setting(state, "resource") or state.get("name") or "cluster")
-
-
-def _price(state: Mapping[str, Any]) -> float | None:
-    price = state.get("price_per_hour")
-    return float(price) if isinstance(price, (int, float)) else None

@@ -27,7 +27,7 @@ class OrderUnsettled(LiumError):
     """An order was sent, and neither its answer nor the listing tells whether machines are rented."""
 
     def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message, code="order_unsettled", outcome_unknown=False, **facts)
+        super().__init__(message, code="order_unsettled", **facts)
 
 
 class OperationFailed(LiumError):

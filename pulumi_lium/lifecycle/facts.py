@@ -77,7 +77,10 @@ def unmet(wanted: Selectors, facts: Facts) -> list[tuple[str, str]]:
 
 def same_gpu(wanted: str, model: str) -> bool:
     """Whether a short or full name (`H100`, `RTX 4090`, `NVIDIA H100 80GB HBM3`) means this model."""
-    return _squeezed(wanted) in (_squeezed(model), _squeezed(short_gpu_type(model)))
+    if _squeezed(wanted) in (_squeezed(model), _squeezed(short_gpu_type(model))):
+        return True
+    # Of an older state only the short name may be known.
+    return _squeezed(short_gpu_type(wanted)) == _squeezed(model)
 
 
 def in_country(wanted: str, name: str | None, code: str | None) -> bool:

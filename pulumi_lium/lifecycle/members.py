@@ -137,10 +137,19 @@ def name_member(pod: Pod) -> str:
     return f"{'a member' if pod.rank is None else f'rank {pod.rank}'} (pod {pod.id})"
 
 
-def still_billing(members: Sequence[Pod], price: Any = None) -> str:
-    """One sentence that names what may bill, with its price per hour; `price` is what the state says of it."""
-    named = ", ".join(f"{name_member(pod)} {pod.status} at {usd(pod.price_per_hour)}" for pod in members)
-    total = total_price([pod.price_per_hour for pod in members])
-    if total is None and isinstance(price, (int, float)):
-        total = float(price)
-    return f"May still bill {usd(total)}" + (f": {named}." if named else ".")
+def may_bill(pod: Pod) -> bool:
+    """Whether it bills, or may do so before it is gone."""
+    return pod.is_billable or not pod.is_terminal or pod.status == "DELETING"
+
+
+def still_billing(members: Sequence[Pod], price: float | None = None) -> str:
+    """One sentence: what stays, and what of it may bill per hour; `price` is what the state says of all of it."""
+    named = ", ".join(
+        f"{name_member(pod)} {pod.status}" + (f" at {usd(pod.price_per_hour)}" if may_bill(pod) else "")
+        for pod in members
+    )
+    billing = [pod.price_per_hour for pod in members if may_bill(pod)]
+    if members and not billing:
+        return f"Nothing of it bills, but it is still listed: {named}."
+    total = total_price(billing)
+    return f"May still bill {usd(price if total is None else total)}" + (f": {named}." if named else ".")

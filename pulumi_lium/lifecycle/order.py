@@ -101,26 +101,32 @@ def newest_template(ctx: Context) -> str:
 
 def _send(ctx: Context, args: ClusterArgs, template_id: str) -> tuple[Intent, Pick, OrderAnswer | LiumError]:
     """Chooses machines and orders them, under the process's lock until the service has answered."""
-    with ctx.claims.ordering():
-        snapshot = _snapshot(ctx, args)
-        pick = _choose(ctx.api.offers.list(), args, ctx)
-        key, taken = args.idempotency_key or "", frozenset[str]()
-        for picks_left in reversed(range(_PICKS)):
-            intent = _intent(ctx, args, template_id, snapshot, pick, key)
-            try:
-                outcome = send(ctx, intent)
-            except (OrderRefused, Conflict, Invalid, NotFound) as refusal:
-                refusal.hint = refusal.hint or "Nothing was rented. Run `pulumi up` again, or change the order."
-                if not picks_left or args.selectors.machines is not None:
-                    raise
-                offers = ctx.api.offers.list()
-                taken |= _taken(offers, pick, refusal)
-                pick, key = _another(ctx, args, offers, taken, refusal), idempotency_key(ctx.rng)
-                ctx.report(f"{args.name}: refused, as a machine was taken ({refusal.message}); now {pick.describe()}.")
-            else:
-                ctx.claims.release(args.owner)
-                return intent, pick, outcome
-    raise AssertionError("the last pick returns or raises")
+    try:
+        with ctx.claims.ordering():
+            return _send_picks(ctx, args, template_id)
+    finally:
+        ctx.claims.release(args.owner)
+
+
+def _send_picks(ctx: Context, args: ClusterArgs, template_id: str) -> tuple[Intent, Pick, OrderAnswer | LiumError]:
+    """One order; after a refusal because a machine is taken, others under a new key."""
+    snapshot = _snapshot(ctx, args)
+    pick = _choose(ctx.api.offers.list(), args, ctx)
+    key, taken = args.idempotency_key or "", frozenset[str]()
+    picks_left = _PICKS
+    while True:
+        intent = _intent(ctx, args, template_id, snapshot, pick, key)
+        try:
+            return intent, pick, send(ctx, intent)
+        except (OrderRefused, Conflict, Invalid, NotFound) as refusal:
+            refusal.hint = refusal.hint or "Nothing was rented. Run `pulumi up` again, or change the order."
+            picks_left -= 1
+            if not picks_left or args.selectors.machines is not None:
+                raise
+            offers = ctx.api.offers.list()
+            taken |= _taken(offers, pick, refusal)
+            pick, key = _another(ctx, args, offers, taken, refusal), idempotency_key(ctx.rng)
+            ctx.report(f"{args.name}: refused, as a machine was taken ({refusal.message}); now {pick.describe()}.")
 
 
 def _snapshot(ctx: Context, args: ClusterArgs) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from .members import (
     still_billing,
 )
 from .remove import remove
-from .state import rows_of, whole
+from .state import price_of, rows_of, whole
 from .values import has_unknown, usd
 
 POLL_SECONDS = 10.0
@@ -69,14 +69,13 @@ def ready_args(props: Mapping[str, Any]) -> ReadyArgs:
         failures.append(("cluster_id", "is missing"))
     if failures:
         raise InvalidInputs(failures)
-    price = kept.get("price_per_hour")
     rows = rows_of(kept)
     return ReadyArgs(
         cluster_id=kept["cluster_id"],
         name=kept.get("name", "cluster"),
         nodes=whole(kept.get("nodes")) or len(rows),
         rows=rows,
-        price_per_hour=float(price) if isinstance(price, (int, float)) else None,
+        price_per_hour=price_of(kept),
         ordered_at=kept.get("ordered_at"),
         unscheduled=tuple(kept.get("unscheduled") or ()),
         wait=kept.get("wait_for_ready", True),

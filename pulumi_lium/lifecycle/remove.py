@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,11 +14,13 @@ from .errors import OperationFailed, OperationTimeout
 from .inputs import DEFAULT_DELETE_TIMEOUT
 from .listing import present_members
 from .members import still_billing
-from .state import setting, whole
+from .state import price_of, setting, whole
 from .values import usd
 
 _FIRST_DELAY = 1.0
 _LONGEST_DELAY = 10.0
+_ACCEPTED_FOR = 60.0
+"""Seconds after which an accepted removal that has not begun is asked for again: a node may have lost it."""
 _DEFINITE = (Unauthorized, Forbidden, QuotaExceeded)
 """Refusals that waiting does not change."""
 
@@ -49,11 +52,14 @@ def remove(
     ctx.note_in_state(cluster_id, state)
     limit = timeout or whole(setting(state, "delete_timeout")) or DEFAULT_DELETE_TIMEOUT
     deadline = ctx.clock.monotonic() + limit
-    delay, accepted = _FIRST_DELAY, frozenset[str]()
+    delay, accepted, asked_at = _FIRST_DELAY, frozenset[str](), -math.inf
     problem: str | None = None
     members: list[Pod] | None = None
     while True:
+        if ctx.clock.monotonic() - asked_at > _ACCEPTED_FOR:
+            accepted = frozenset()
         if members is None or any(_to_be_asked(pod, accepted) for pod in members):
+            asked_at = ctx.clock.monotonic()
             accepted, problem = _ask(ctx, cluster_id, state, keeper)
         try:
             members = present_members(ctx, cluster_id, None if accepted else state.get("ordered_at"))
@@ -104,12 +110,9 @@ def _stays(
     timeout: float | None = None,
 ) -> OperationFailed:
     """The error that keeps the cluster where it is known. `members` is None where the listing was not read."""
-    price = state.get("price_per_hour")
-    name = state.get("name") or "cluster"
+    name, price = state.get("name") or "cluster", price_of(state)
     if members is None:
-        bills = (
-            f"What is left of it is not known; it may still bill {usd(price if isinstance(price, float) else None)}."
-        )
+        bills = f"What is left of it is not known; it may still bill {usd(price)}."
     else:
         bills = still_billing(members, price)
     within = f" within {timeout:g} s" if timeout else ""

@@ -9,7 +9,7 @@ from typing import Any
 from pulumi_lium.api import Pod, short_gpu_type
 
 from . import ttl
-from .members import SCHEMA_VERSION, launch_outputs, lost_ranks, member_row, order_status, total_price
+from .members import SCHEMA_VERSION, launch_outputs, lost_ranks, may_bill, member_row, order_status, total_price
 
 
 def new_state(
@@ -60,7 +60,7 @@ def observed(state: Mapping[str, Any], members: Sequence[Pod]) -> dict[str, Any]
     listed = {pod.id for pod in members}
     everyone = [*rows, *(row for row in known if row.get("pod_id") not in listed)]
     everyone.sort(key=lambda row: (row.get("rank") is None, row.get("rank") or 0))
-    price = total_price([pod.price_per_hour for pod in members if pod.is_billable or not pod.is_terminal])
+    price = total_price([pod.price_per_hour for pod in members if may_bill(pod)])
     ends = ttl.earliest(members)
     models = [row["gpu_model"] for row in rows if row["gpu_model"]]
     return {
@@ -88,6 +88,12 @@ def inputs_of(state: Mapping[str, Any], members: Sequence[Pod]) -> dict[str, Any
     if all(pod.removal_scheduled_at is None for pod in members):
         inputs.pop("ttl", None)
     return inputs
+
+
+def price_of(state: Mapping[str, Any]) -> float | None:
+    """USD an hour, as the state has it."""
+    price = state.get("price_per_hour")
+    return float(price) if isinstance(price, (int, float)) else None
 
 
 def whole(value: Any) -> int | None:

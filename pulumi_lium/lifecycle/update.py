@@ -11,7 +11,7 @@ from .errors import OperationFailed
 from .inputs import cluster_args
 from .listing import parse_moment, present_members
 from .members import still_billing
-from .state import observed, setting, with_inputs
+from .state import observed, price_of, setting, with_inputs
 
 
 def update(ctx: Context, cluster_id: str, state: Mapping[str, Any], news: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def update(ctx: Context, cluster_id: str, state: Mapping[str, Any], news: Mappin
     if failed:
         raise OperationFailed(
             f"The time limit of cluster {cluster_id} could not be changed for {'; '.join(failed)}."
-            f" {still_billing(members, state.get('price_per_hour'))} Run `pulumi up` again",
+            f" {still_billing(members, price_of(state))} Run `pulumi up` again",
             code="ttl_incomplete",
         )
     if moved:

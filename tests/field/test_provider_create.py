@@ -91,7 +91,7 @@ def test_b12_a_roll_back_that_is_refused_for_ever_ends_with_the_id_in_state_and_
         wait(world, created, delete_timeout=60)
     assert CLUSTER in str(error.value)
     assert POD.format(2) in str(error.value)
-    assert "May still bill $32.00 an hour" in str(error.value)
+    assert "May still bill $16.00 an hour" in str(error.value)
     assert world.clock.at - began <= 61
 
 

@@ -109,7 +109,7 @@ def test_a_node_that_fails_ends_the_cluster_and_is_named_with_its_reason(world: 
 def test_keep_leaves_it_for_a_look_and_says_what_it_costs(world: World) -> None:
     created = world.order()
     world.event("pod_fails", cluster=created.cluster_id, rank=1)
-    with pytest.raises(OperationFailed, match=r"kept for a look.*\$32\.00 an hour"):
+    with pytest.raises(OperationFailed, match=r"kept for a look.*May still bill \$16\.00 an hour"):
         wait(world, created, on_start_failure="keep")
     assert len(world.listed()) == 2
 

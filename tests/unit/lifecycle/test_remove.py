@@ -64,6 +64,15 @@ def test_a_refused_member_is_asked_again(world: World) -> None:
     assert world.said(created.state["members"][1]["pod_id"])
 
 
+def test_an_accepted_removal_that_does_not_begin_is_asked_for_again(world: World) -> None:
+    created = world.running()
+    rows = [{"pod_id": row["pod_id"], "success": True} for row in created.state["members"]]
+    world.fault(DELETE, "status", code=200, body={"success": True, "pods": rows}, commit=False)
+    clear(world, created)
+    assert world.listed() == []
+    assert sum(row["method"] == "DELETE" for row in world.journal) == 2
+
+
 def test_a_member_that_refuses_for_ever_is_named_with_its_price(world: World) -> None:
     created = world.running(nodes=3)
     world.event("refuse_delete", cluster=created.cluster_id, rank=1, times=0)

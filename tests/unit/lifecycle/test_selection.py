@@ -127,6 +127,8 @@ def test_what_could_be_had_of_each_offer() -> None:
         ("H10", "NVIDIA H100 80GB HBM3", False),
         ("RTX 4090", "NVIDIA GeForce RTX 4090", True),
         ("RTX4090", "NVIDIA GeForce RTX 4090", True),
+        ("NVIDIA H100 80GB HBM3", "H100", True),
+        ("NVIDIA H200", "H100", False),
     ],
 )
 def test_short_and_full_names(wanted: str, model: str, same: bool) -> None:
