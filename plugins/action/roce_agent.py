@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from ansible.plugins.action import ActionBase
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.bundle import agent_file
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.runfolder import RunFolder
 
 
@@ -28,6 +30,8 @@ class ActionModule(ActionBase):
                 return {**result, "changed": False, "skipped": True, "skip_reason": "no test of this host is due"}
             collecting = arguments["state"] == "collected"
             arguments["_plan"] = {"run": plan["run"]} if collecting else plan
+            if not collecting:
+                arguments["_program"] = base64.b64encode(agent_file()).decode()
         done = self._execute_module(module_args=arguments, task_vars=variables)
         if "packed" in done:
             folder.write_records(pass_name, host, done.pop("packed"))

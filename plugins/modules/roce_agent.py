@@ -78,13 +78,10 @@ count:
   type: int
 """
 
+import base64
 import sys
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.lium.cluster.plugins.module_utils._roce import (
-    main as agent_main,  # the agent's own sources travel along
-)
-from ansible_collections.lium.cluster.plugins.module_utils._roce.bundle import agent_file
 from ansible_collections.lium.cluster.plugins.module_utils._roce.remote import AgentError, RemoteAgent
 
 
@@ -97,21 +94,22 @@ def main() -> None:
             "wait_s": {"type": "float", "default": 600},
             "folder": {"type": "path", "default": "/var/lib/lium-cluster/roce"},
             "lock": {"type": "path", "default": "/run/lock/lium-roce.lock"},
-            # Set by the action plug-in from the run folder.
-            "_plan": {"type": "dict", "no_log": False},
+            # Set by the action plug-in: the plan from the run folder, and the agent's file in base64.
+            "_plan": {"type": "dict"},
+            "_program": {"type": "str"},
         },
         supports_check_mode=True,
     )
     params = module.params
-    agent = RemoteAgent(params["folder"], params["lock"], agent_main.RECORDS)
+    agent = RemoteAgent(params["folder"], params["lock"])
     try:
         if params["state"] == "absent":
             module.exit_json(changed=agent.remove(really=not module.check_mode))
         if module.check_mode:
             module.exit_json(changed=params["state"] == "started", skipped=True, msg="tests do not run in check mode")
         if params["state"] == "started":
-            changed = agent.start(params["_plan"], agent_file(sys.executable), sys.executable)
-            module.exit_json(changed=changed)
+            program = base64.b64decode(params["_program"])
+            module.exit_json(changed=agent.start(params["_plan"], program, sys.executable))
         collected = agent.collect(params["_plan"]["run"], params["wait_s"])
         module.exit_json(changed=False, **collected)
     except AgentError as exc:

@@ -1,7 +1,7 @@
 """``make rehearsal HOSTS=300``: the playbook verify_roce and its agents against emulated hosts on this machine.
 
-Everything is real but perftest and the fabric behind it: Ansible, the agents' processes, their sockets and locks. The hosts
-live in a network namespace without any way out.
+Everything is real but perftest and the fabric behind it: Ansible, the agents' processes, their sockets and locks. The
+hosts live in a network namespace without any way out.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def _rehearse(options: argparse.Namespace, fabric: Fabric, faults: Sequence[Faul
     interpreter = _INTERPRETER if os.access(_INTERPRETER, os.X_OK) else sys.executable
     variables["ansible_python_interpreter"] = interpreter
     write_inventory(folder / "inventory.json", folder / "hosts", fabric, programs, socket, variables)
-    print(f"{len(fabric.hosts)} emulated hosts, {options.rails} rail(s); planted: {', '.join(map(str, faults)) or 'nothing'}")
+    planted = ", ".join(map(str, faults)) or "nothing"
+    print(f"{len(fabric.hosts)} emulated hosts, {options.rails} rail(s); planted: {planted}")
     started = time.monotonic()
     code = _playbook(folder, options.forks)
     wall = time.monotonic() - started

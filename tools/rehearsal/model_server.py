@@ -60,9 +60,9 @@ class ModelServer:
         _, host, device = words
         for fault in self.fabric.faults:
             name = getattr(fault, "failure", None)
-            if getattr(fault, "host", None) == host and getattr(fault, "rail", _rail(device)) == _rail(device):
-                if name in _SERVER_WORDS:
-                    return failed(name, device)
+            here = getattr(fault, "host", None) == host and getattr(fault, "rail", _rail(device)) == _rail(device)
+            if here and name in _SERVER_WORDS:
+                return failed(name, device)
         return 0, ""
 
     async def _client(self, words: list[str], reader: asyncio.StreamReader) -> tuple[int, str]:

@@ -26,7 +26,7 @@ _TABLE = """\
  #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
 """
 _TEXTS = {
-    "memlock": "Couldn't allocate MR with error=12\nfailed to create mr\nFailed to create MR\n Couldn't create IB resources\n",
+    "memlock": "Couldn't allocate MR with error=12\nfailed to create mr\n Couldn't create IB resources\n",
     "no_perftest": "sh: 1: ib_write_bw: not found\n",
     "docker": "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?\n",
     "no_device": "IB device {device} not found\n Unable to find the Infiniband/RoCE device\n",
@@ -41,7 +41,10 @@ def client_output(shown: Shown, device: str, client: str, server: str) -> tuple[
     table = _TABLE.format(device=device, client=_bytes(client), server=_bytes(server))
     if shown.gigabits_per_second is not None:
         rate = shown.gigabits_per_second
-        return 0, f"{table} 65536      1000             {rate:.2f}              {rate:.2f}  \t\t     {rate / 0.524288:.6f}\n"
+        return (
+            0,
+            f"{table} 65536      1000             {rate:.2f}              {rate:.2f}  \t\t     {rate / 0.524288:.6f}\n",
+        )
     if shown.failure == "fabric_drop":
         return 1, table + _TEXTS["fabric_drop"]
     return failed(shown.failure or "", device)

@@ -16,6 +16,7 @@ import contextlib
 import fcntl
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -121,7 +122,10 @@ def _run(plan_path: str, records: TextIO, environ: Mapping[str, str]) -> int:
     started = loop.clock()
 
     def end(how: str, why: str = "") -> int:
-        write({"end": how, "why": why, "seconds": round(loop.clock() - started, 3), "at": bench.now()})
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        cpu = [round(one.ru_utime + one.ru_stime, 3) for one in used]
+        seconds = round(loop.clock() - started, 3)
+        write({"end": how, "why": why, "seconds": seconds, "cpu_s": cpu, "memory_kib": used[0].ru_maxrss, "at": bench.now()})
         return 0 if how in ("done", "budget", "quarantined") else 1
 
     try:

@@ -21,6 +21,7 @@ from typing import Any
 
 _AGENT = "lium-roce-agent"
 _PLAN = "plan.json"
+_RECORDS = "records.jsonl"
 #: An agent that is told to stop writes its records and ends its test within this time.
 _STOP_S = 20.0
 _START_S = 20.0
@@ -38,10 +39,10 @@ class AgentError(Exception):
 class RemoteAgent:
     """The folder, the lock and the process of the agent on this host."""
 
-    def __init__(self, folder: str, lock: str, records: str) -> None:
+    def __init__(self, folder: str, lock: str) -> None:
         self._folder = folder
         self._lock = lock
-        self._records = os.path.join(folder, records)
+        self._records = os.path.join(folder, _RECORDS)
 
     def start(self, plan: Mapping[str, Any], program: bytes, interpreter: str) -> bool:
         """Starts the agent on a plan; false when it works on this very plan already.

@@ -16,7 +16,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._check import Check
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
 from ansible_collections.lium.cluster.plugins.module_utils._module import Look
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError
-from ansible_collections.lium.cluster.plugins.module_utils._probe import CommandError, HostProbe, ProbeError
+from ansible_collections.lium.cluster.plugins.module_utils._probe import CommandError, HostProbe, Missing, ProbeError
 from ansible_collections.lium.cluster.plugins.module_utils._rdma.view import INFINIBAND, ROCE
 from ansible_collections.lium.cluster.plugins.module_utils._record import SKIPPED, Record
 from ansible_collections.lium.cluster.plugins.module_utils._roce.passmark import parse_rate, parse_slot
@@ -152,6 +152,8 @@ def _uplink(host: Host) -> Record:
         carriers = {row.netdev for row in host.addresses if row.address == address}
         lower = {name for netdev in carriers for name in netdevs_below(host.probe, netdev)}
         shared = sorted(lower.intersection(host.fabric_netdevs))
+    except Missing:
+        return UPLINK.skipped("not this host's own process table: a recorded host")
     except (ProbeError, ParseError) as exc:
         return UPLINK.unknown(str(exc))
     if shared:

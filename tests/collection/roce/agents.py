@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.lium.cluster.plugins.module_utils._roce.bundle import agent_file
 from ansible_collections.lium.cluster.plugins.module_utils._roce.command import RailAt
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.bundle import agent_file
 
 from tools.rehearsal.fabric import Fabric
 from tools.rehearsal.model_server import ModelServer
@@ -62,7 +62,7 @@ class Agents:
         (self._bin / "ib_write_bw").symlink_to(perftest)
         (self._bin / "setpriv").symlink_to("/usr/bin/setpriv")
         self._agent = folder / "lium-roce-agent"
-        self._agent.write_bytes(agent_file(sys.executable))
+        self._agent.write_bytes(agent_file())
 
     def rails(self, count: int = 1) -> dict[str, list[RailAt]]:
         return {

@@ -37,5 +37,3 @@ def make_agents(tmp_path: Path, fake_perftest: Path) -> Iterator[Callable[..., A
     yield make
     for agents in made:
         agents.close()
-
-

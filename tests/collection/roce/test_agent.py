@@ -58,12 +58,11 @@ def test_a_record_has_the_contracts_form(make_agents: Make) -> None:
     agents.wait()
     (record,) = agents.records("gpu00")
     assert agents.records("gpu01") == [record]
-    contract = {
-        *("schema a b a_address b_address rail a_device b_device a_gid_index b_gid_index direction mode tclass").split(),
-        *("qps size iterations gigabits_per_second link_gbps ratio status class stderr_tail counters").split(),
-        *("measured_at duration_ms").split(),
-    }
-    assert contract <= set(record)
+    contract = """
+        schema a b a_address b_address rail a_device b_device a_gid_index b_gid_index direction mode tclass qps size
+        iterations gigabits_per_second link_gbps ratio status class stderr_tail counters measured_at duration_ms
+    """
+    assert set(contract.split()) <= set(record)
     assert (record["a_address"], record["b_address"]) == (agents.addresses["gpu00"], agents.addresses["gpu01"])
     assert record["ratio"] == pytest.approx(0.97, abs=0.02)
     assert record["mode"] == "platform"
@@ -213,5 +212,7 @@ def test_rounds_of_a_rerun_do_not_overlap(make_agents: Make) -> None:
 @pytest.mark.parametrize(("arguments", "code"), [([], 2), (["a", "b"], 2)])
 def test_wrong_use(make_agents: Make, arguments: list[str], code: int) -> None:
     agents = make_agents(2)
-    done = subprocess.run([sys.executable, agents.folder / "lium-roce-agent", *arguments], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, agents.folder / "lium-roce-agent", *arguments], capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr[:6]) == (code, "usage:")

@@ -1,6 +1,6 @@
 # Copyright: the pulumi-lium authors
 # SPDX-License-Identifier: Apache-2.0
-"""The agent as one file: an executable archive of the sources that it shares with the control node.
+"""The agent as one file: an archive that Python runs, packed on the control node from the collection's own sources.
 
 So there is one parser and one pass mark, and a host needs nothing but Python's standard library.
 
@@ -9,6 +9,7 @@ For internal use of the collection; may change in any release.
 
 from __future__ import annotations
 
+import functools
 import io
 import pkgutil
 import zipfile
@@ -38,11 +39,9 @@ sys.exit(main(sys.argv[1:], os.environ))
 """
 
 
-def agent_file(interpreter: str) -> bytes:
-    """The agent's file, the same bytes for the same sources.
-
-    ``interpreter`` is the host's Python for its first line.
-    """
+@functools.lru_cache(maxsize=1)
+def agent_file() -> bytes:
+    """The agent's file, the same bytes for the same sources; ``python3 FILE PLAN FOLDER LOCK`` runs it."""
     content: dict[str, bytes] = {"__main__.py": _START.encode()}
     parts = _PACKAGE.split(".")
     for depth in range(1, len(parts) + 1):
@@ -52,8 +51,8 @@ def agent_file(interpreter: str) -> bytes:
         if source is None:
             raise FileNotFoundError(f"{module}.py is not beside {_PACKAGE}")
         content["/".join([*parts, f"{module}.py"])] = source
-    archive = io.BytesIO()
-    archive.write(f"#!{interpreter}\n".encode())
+    archive = io.BytesIO(b"#!/usr/bin/env python3\n")
+    archive.seek(0, io.SEEK_END)
     with zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as file:
         for name, data in content.items():
             file.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
