@@ -7,6 +7,7 @@ PYTHON ?= python3
 help:
 	@echo "make demo    orders a cluster from the emulator, shows it, destroys it, and shows that nothing bills"
 	@echo "make test    everything that this machine can run (TIERS=\"unit engine\" for some of it)"
+	@echo "make bench   the benchmarks as a table (SUBJECTS=\"market provider\" for some of them)"
 	@echo "make rack    two virtual hosts (HOSTS=4 for four) with an inventory in .rack/; make rack-down ends them"
 	@echo "make setup   the Python environment in .venv"
 	@echo "make lock    renews requirements/dev.txt from pyproject.toml"
@@ -19,6 +20,9 @@ test: setup
 
 demo: setup
 	@$(PYTHON) -m tools.demo
+
+bench: setup
+	@.venv/bin/python -m bench $(SUBJECTS)
 
 lock: setup
 	@$(PYTHON) -m tools.environment lock

@@ -1,0 +1,187 @@
+"""The provider: up and destroy, import, requests while waiting, twenty clusters.
+
+Against a program with one empty dynamic resource (what the engine itself costs) and against the official client's own
+`up` and `rm`, with the emulator booting nodes at once.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.figure import Figure
+from tests.support.clusters import cluster, market, program
+from tests.support.pulumi_stack import Stack
+from tools.emulator import Emulator
+from tools.pulumi.cli import resolve
+
+KEY = "sk_emulator_owner"
+ROUNDS = 3
+EMPTY = """
+import pulumi
+from pulumi.dynamic import CreateResult, Resource, ResourceProvider
+
+class Empty(ResourceProvider):
+    def create(self, props):
+        return CreateResult("empty", {})
+
+Resource_ = type("Empty", (Resource,), {})
+Resource_(Empty(), "empty", {})
+"""
+
+
+def figures() -> list[Figure]:
+    with tempfile.TemporaryDirectory() as scratch, _emulator(Path(scratch)) as emulator:
+        root = Path(scratch)
+        return [
+            *_up_and_destroy(root, emulator),
+            *_official_client(root, emulator),
+            _import_time(),
+            _requests_while_waiting(root, emulator),
+            _twenty(root, emulator),
+        ]
+
+
+@contextmanager
+def _emulator(root: Path) -> Iterator[Emulator]:
+    command = (sys.executable, "-m", "pulumi_lium.cli")
+    with Emulator(command, ["--clock", "real"], {"PATH": os.environ["PATH"], "HOME": str(root)}) as emulator:
+        yield emulator
+
+
+@contextmanager
+def _stack(root: Path, name: str, text: str, emulator: Emulator) -> Iterator[Stack]:
+    prefix = Path(sys.prefix)
+    path = resolve(os.environ).path(os.pathsep.join([str(prefix / "bin"), os.environ.get("PATH", os.defpath)]))
+    env = {"PATH": path, "VIRTUAL_ENV": str(prefix), "LIUM_API_KEY": KEY, "LIUM_BASE_URL": emulator.base_url}
+    stack = Stack(root / name, text, files={}, env=env, name=name)
+    stack.init()
+    try:
+        yield stack
+    finally:
+        stack.close()
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _up_and_destroy(root: Path, emulator: Emulator) -> list[Figure]:
+    """Rounds of both programs by turns, so that both see the same machine."""
+    emulator.reset(market())
+    ups: dict[str, list[float]] = {"ours": [], "empty": []}
+    downs: dict[str, list[float]] = {"ours": [], "empty": []}
+    with (
+        _stack(root, "ours", program(cluster()), emulator) as ours,
+        _stack(root, "empty", EMPTY, emulator) as empty,
+    ):
+        for _ in range(ROUNDS):
+            for name, stack in (("empty", empty), ("ours", ours)):
+                ups[name].append(_seconds(stack.up))
+                downs[name].append(_seconds(stack.destroy))
+    found = []
+    for verb, times in (("up", ups), ("destroy", downs)):
+        own, base = statistics.median(times["ours"]), statistics.median(times["empty"])
+        found.append(
+            Figure(
+                f"`pulumi {verb}` of one cluster",
+                f"{own:.2f} s",
+                f"{base:.2f} s with one empty dynamic resource (ratio {own / base:.2f})",
+                "at most 0.5 s more",
+                own - base <= 0.5,
+            )
+        )
+    return found
+
+
+def _official_client(root: Path, emulator: Emulator) -> list[Figure]:
+    """Requests and seconds of one life: ours by the engine, the official client's by its command line."""
+    home = root / "home"
+    (home / ".ssh").mkdir(parents=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(home / ".ssh" / "id_ed25519")], check=True)
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "LIUM_API_KEY": KEY, "LIUM_BASE_URL": emulator.base_url}
+    lium = str(Path(sys.executable).with_name("lium"))
+
+    def official(*arguments: str) -> None:
+        subprocess.run([lium, "clusters", *arguments], env=env, check=True, capture_output=True, timeout=120)
+
+    emulator.reset(market())
+    seconds = _seconds(lambda: official("up", "hot", "--nodes", "2", "-n", "job", "--ttl", "8h", "--yes"))
+    seconds += _seconds(lambda: official("rm", "job", "-y"))
+    theirs = len(emulator.journal())
+    emulator.reset(market())
+    with _stack(root, "requests", program(cluster(ttl="8h")), emulator) as stack:
+        own_seconds = _seconds(stack.up) + _seconds(stack.destroy)
+    ours = len(emulator.journal())
+    return [
+        Figure(
+            "requests of one life, up to gone", str(ours), f"{theirs} of the official client", "no more", ours <= theirs
+        ),
+        Figure(
+            "seconds of one life, up to gone",
+            f"{own_seconds:.2f} s",
+            f"{seconds:.2f} s of the official client (ratio {own_seconds / seconds:.2f})",
+        ),
+    ]
+
+
+def _import_time() -> Figure:
+    def of(module: str) -> float:
+        line = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
+        runs = [float(subprocess.check_output([sys.executable, "-c", line])) for _ in range(7)]
+        return min(runs) * 1000
+
+    base, both = of("pulumi"), of("pulumi, pulumi_lium; pulumi_lium.LiumCluster")
+    return Figure(
+        "import of `pulumi_lium`, LiumCluster used",
+        f"{both:.0f} ms",
+        f"{base:.0f} ms of `pulumi` alone (ratio {both / base:.2f})",
+        "at most 60 ms more",
+        both - base <= 60,
+    )
+
+
+def _requests_while_waiting(root: Path, emulator: Emulator) -> Figure:
+    """What a longer boot costs: a boot of eighty seconds against one of twenty, four nodes each."""
+
+    def requests(boot: int) -> int:
+        emulator.reset(market(boot=(boot, boot)))
+        with _stack(root, f"boot-{boot}", program(cluster(nodes=4)), emulator) as stack:
+            stack.up()
+            sent = len(emulator.journal())
+            stack.destroy()
+        return sent
+
+    short, long = requests(20), requests(80)
+    return Figure(
+        "requests a minute while four nodes boot",
+        str(long - short),
+        f"{short} requests with a boot of 20 s, {long} with one of 80 s",
+        "at most 6",
+        long - short <= 6,
+    )
+
+
+def _twenty(root: Path, emulator: Emulator) -> Figure:
+    emulator.reset(market(hosts=10, fabrics=4))
+    many = [cluster(f"train-{number}", "first" if number == 0 else "_") for number in range(20)]
+    with (
+        _stack(root, "twenty", program(*many), emulator) as stack,
+        _stack(root, "one", program(cluster()), emulator) as single,
+    ):
+        seconds = _seconds(stack.up)
+        stack.destroy()
+        one = _seconds(single.up)
+        single.destroy()
+    return Figure(
+        "`pulumi up` of twenty clusters", f"{seconds:.1f} s", f"{one:.1f} s for one (ratio {seconds / one:.1f})"
+    )
