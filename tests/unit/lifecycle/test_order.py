@@ -305,6 +305,29 @@ def test_two_clusters_of_one_name_are_never_guessed_between(world: World) -> Non
     assert len(world.state["clusters"]) == 2
 
 
+def test_an_older_cluster_of_the_same_name_is_never_taken_for_the_order() -> None:
+    told = scenario()
+    told["settings"].update(idempotency=False, delete_seconds=3600)
+    world = World(told)
+    older = world.running(name="mine")
+    world.ctx.api.clusters.delete(older.cluster_id)
+    assert {pod["status"] for pod in world.listed()} == {"DELETING"}
+    inputs = world.check(name="mine")
+    world.fault(RENT, "drop_before_commit")
+    with pytest.raises(OrderUnsettled):
+        order(world.ctx, inputs)
+    world.fault(RENT, "drop_after_commit")
+    assert order(world.ctx, inputs | {"idempotency_key": "another-key"}).cluster_id != older.cluster_id
+
+
+def test_a_failed_order_gives_its_machines_back_to_the_program(world: World) -> None:
+    inputs = world.check(owner="acme/web/dev/one", fabric_type="infiniband", nodes=4)
+    world.fault(RENT, "status", code=402)
+    with pytest.raises(LiumError):
+        order(world.ctx, inputs)
+    assert world.check(owner="acme/web/dev/two", fabric_type="infiniband")["planned"]["machines"] == ["a1", "a2"]
+
+
 def test_a_limit_that_one_member_did_not_get_is_not_hidden(world: World) -> None:
     inputs = world.check(ttl="2h")
     world.fault("POST /pods/*/schedule-removal", "status", code=500, times=3)

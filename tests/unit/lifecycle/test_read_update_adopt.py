@@ -89,6 +89,16 @@ def test_a_lost_member_is_shown_and_the_others_keep_their_ranks(world: World) ->
     assert world.said("warning: " + state["name"])
 
 
+def test_the_price_is_that_of_what_bills(world: World) -> None:
+    created = world.order()
+    world.event("pod_fails", cluster=created.cluster_id, rank=1)
+    world.pass_time(60)
+    reading = read(world.ctx, created.cluster_id, created.state)
+    assert reading is not None
+    assert reading.state["price_per_hour"] == 16.0
+    assert "CREATION_FAILED" in reading.state["lost"][0]
+
+
 def test_a_limit_that_was_taken_back_is_missing_from_the_refreshed_inputs(world: World) -> None:
     created = world.running(ttl="8h")
     for row in created.state["members"]:
