@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tools.console import SetupError
 from tools.environment import ROOT as CHECKOUT
 from tools.environment import environ
+from tools.gotool import ACTIONLINT as ACTIONLINT_TOOL
 from tools.pulumi import cli
 
 
@@ -70,6 +71,14 @@ def _no_pulumi() -> str | None:
     return None
 
 
+def _no_actionlint() -> str | None:
+    try:
+        ACTIONLINT_TOOL.build()
+    except SetupError as error:
+        return str(error)
+    return None
+
+
 def _no_root() -> str | None:
     return None if os.geteuid() == 0 else "needs root, for network namespaces"
 
@@ -82,6 +91,7 @@ def _no_rack() -> str | None:
 
 
 PULUMI = Need("Pulumi CLI", _no_pulumi)
+ACTIONLINT = Need("actionlint", _no_actionlint)
 ROOT = Need("root", _no_root)
 RACK = Need("rack of virtual hosts", _no_rack)
 
@@ -94,7 +104,7 @@ TIERS: tuple[Tier, ...] = (
     check("ansible-lint", "ansible-lint --offline -q"),
     pytest_tier("collection", workers=2),
     pytest_tier("field", workers=2, needs=(PULUMI,)),
-    pytest_tier("engine", workers=2, needs=(PULUMI,), limit_s=1800),
+    pytest_tier("engine", workers=2, needs=(PULUMI, ACTIONLINT), limit_s=1800),
     pytest_tier("rack", needs=(RACK,), limit_s=1800),
 )
 
