@@ -20,6 +20,7 @@ class _Entry:
 COMMANDS = {
     "offers": _Entry("Show the fabrics that are on sale."),
     "doctor": _Entry("Look at everything that an order needs."),
+    "sweep": _Entry("List what bills and is owned by nobody; remove it with --yes."),
     "emulator": _Entry("Run the Lium API on this machine, faults included.", extra="emulator"),
 }
 

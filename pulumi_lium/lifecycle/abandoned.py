@@ -139,16 +139,16 @@ def _where(intent: Intent) -> str:
     return f"{intent.base_url}, account {intent.account or 'default'}"
 
 
-def discard(ctx: Context, intent: Intent, *, patience: float = math.inf) -> Placed | None:
+def discard(ctx: Context, intent: Intent, *, patience: float = math.inf, timeout: float | None = None) -> Placed | None:
     """Sees to it that nothing of the intent exists, and closes it: the cluster that was removed, if there was one."""
     placed = resolve(ctx, intent, patience=patience)
     if placed is not None:
-        remove_placed(ctx, intent, placed)
+        remove_placed(ctx, intent, placed, timeout=timeout)
     ctx.intents.close(intent.idempotency_key)
     return placed
 
 
-def remove_placed(ctx: Context, intent: Intent, placed: Placed) -> None:
+def remove_placed(ctx: Context, intent: Intent, placed: Placed, *, timeout: float | None = None) -> None:
     """Deletes the intent's cluster, and closes the intent once no member is listed."""
     # Whoever has to go on after a second crash finds the cluster by its id, whatever else bears the name by then.
     ctx.intents.note(replace(intent, stage="listed", cluster_id=placed.cluster_id, pod_ids=placed.pod_ids))
@@ -158,5 +158,5 @@ def remove_placed(ctx: Context, intent: Intent, placed: Placed) -> None:
         "ordered_at": (intent.sent_at or intent.opened_at).isoformat(),
     }
     # `remove` takes it that a state holds the cluster and closes its intent; this intent is all that holds it.
-    remove(replace(ctx, intents=NullIntents()), placed.cluster_id, state, keeper=KEEPER)
+    remove(replace(ctx, intents=NullIntents()), placed.cluster_id, state, timeout=timeout, keeper=KEEPER)
     ctx.intents.close(intent.idempotency_key)

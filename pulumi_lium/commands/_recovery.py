@@ -1,0 +1,113 @@
+"""What the recovery commands share: the accounts of the environment, findings in print, the last line."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+
+from ..api import SYSTEM_CLOCK, LiumApi
+from ..lifecycle.accounts import settings_for
+from ..lifecycle.context import Context
+from ..lifecycle.members import total_price
+from ..lifecycle.values import parse_ttl, usd
+from ..recovery.intents import FileIntents, journal_folder
+from ..recovery.survey import Contexts, Finding, short_span
+from ..recovery.sweep import Removal
+
+
+def span(ctx: click.Context, param: click.Parameter, value: str | None) -> timedelta | None:
+    """A span of time: 90m, 8h, 2d."""
+    try:
+        return None if value is None else parse_ttl(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+wait_option = click.option(
+    "--wait",
+    default=330.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long to wait for an order whose answer was lost: the service may still be at work on it for 300 s."
+    " Ended sooner, it stays open and the exit code is 4.",
+)
+yes_option = click.option("--yes", is_flag=True, help="Do it; without this it is only shown.")
+
+
+def journal() -> FileIntents:
+    """This user's intents."""
+    return FileIntents(journal_folder(os.environ))
+
+
+def contexts_of(intents: FileIntents, config: Mapping[str, Any] | None = None) -> Contexts:
+    """The surroundings for each account: keys from a stack's configuration, else from the environment."""
+    made: dict[str | None, Context] = {}
+
+    def context(account: str | None) -> Context:
+        if account not in made:
+            settings = settings_for((config or {}).get, os.environ, account)
+            rng = random.SystemRandom()
+            api = LiumApi(settings, rng=rng)
+            made[account] = Context(api, SYSTEM_CLOCK, rng, lambda line: click.echo(line, err=True), intents)
+        return made[account]
+
+    return context
+
+
+def print_findings(findings: Iterable[Finding], now: datetime) -> None:
+    """One finding in two lines: what and how much, then why."""
+    for finding in findings:
+        age = finding.age(now)
+        facts = [
+            f"cluster {finding.cluster_id}" if finding.cluster_id else "not listed",
+            f"{len(finding.placed.members)} nodes" if finding.placed else "",
+            usd(finding.price_per_hour),
+            f"{short_span(age)} old" if age is not None else "age unknown",
+        ]
+        click.echo(f"{finding.name}  {', '.join(filter(None, facts))}")
+        click.echo(f"    {finding.why}{f' ({finding.owner})' if finding.owner else ''}")
+        if finding.problem:
+            click.echo(f"    left alone: {finding.problem}")
+
+
+def print_removals(removals: Sequence[Removal]) -> None:
+    for removal in removals:
+        what = f"{removal.finding.name}{f' (cluster {removal.cluster_id})' if removal.cluster_id else ''}"
+        if removal.error is not None:
+            click.echo(f"NOT removed: {what}: {removal.error}")
+        elif removal.cluster_id is None:
+            click.echo(f"settled: {what}: no such cluster exists")
+        else:
+            click.echo(f"removed: {what}, seen to be gone")
+
+
+def removal_document(removal: Removal) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "name": removal.finding.name,
+        "cluster_id": removal.cluster_id,
+        "removed": removal.error is None,
+        "error": removal.error,
+    }
+
+
+def last_line(left: Sequence[Finding]) -> str:
+    """Names what may still bill, with its price per hour; or says that nothing does."""
+    if not left:
+        return "Nothing is left that bills and is owned by nobody."
+    total = total_price([finding.price_per_hour for finding in left])
+    return f"May still bill {usd(total)}: {', '.join(finding.title for finding in left)}."
+
+
+def may_bill(left: Sequence[Finding]) -> list[dict[str, Any]]:
+    """For programs: what may still bill."""
+    return [
+        {"name": finding.name, "cluster_id": finding.cluster_id, "price_per_hour": finding.price_per_hour}
+        for finding in left
+    ]

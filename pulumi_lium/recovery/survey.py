@@ -1,0 +1,289 @@
+"""What bills and is owned by nobody: open intents, creates that were cut off, names that a person asked for.
+
+A look that changes nothing. Only exact names and ids count as ours; a prefix counts when a person passed it. What a
+state holds, and what a living process is at work on, is never among the findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from pulumi_lium.api import InvalidArgument, Pod
+from pulumi_lium.api.errors import LiumError
+from pulumi_lium.lifecycle.abandoned import locate, require_same_service, settled_from
+from pulumi_lium.lifecycle.context import Context
+from pulumi_lium.lifecycle.errors import OrderUnsettled
+from pulumi_lium.lifecycle.intents import Intent
+from pulumi_lium.lifecycle.members import by_rank, total_price
+from pulumi_lium.lifecycle.settle import Placed
+from pulumi_lium.lifecycle.strangers import strangers
+from pulumi_lium.lifecycle.values import usd
+
+from .export import StackExport
+from .intents import FileIntents, OpenIntent
+
+Contexts = Callable[[str | None], Context]
+"""The surroundings for an account, by its name; None is the default one."""
+
+Kind = Literal["intent", "pending create", "prefix", "stranger"]
+
+
+class NothingKnown(LiumError):
+    """The listing could not be read, so that nothing can be said about what bills."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that bills, or may, and that no state holds.
+
+    `placed` is None where no listing shows it (yet). `problem` says why it will not be touched; None where `--yes`
+    removes it.
+    """
+
+    kind: Kind
+    name: str
+    account: str | None
+    placed: Placed | None
+    price_per_hour: float | None
+    since: datetime | None
+    owner: str
+    why: str
+    intent: Intent | None = None
+    problem: str | None = None
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self.placed.cluster_id if self.placed else self.intent.cluster_id if self.intent else None
+
+    @property
+    def removable(self) -> bool:
+        return self.problem is None
+
+    @property
+    def title(self) -> str:
+        """`train-… (cluster 9b1e…, $32.00 an hour)`."""
+        where = f"cluster {self.cluster_id}, " if self.cluster_id else ""
+        return f"{self.name} ({where}{usd(self.price_per_hour)})"
+
+    def age(self, now: datetime) -> timedelta | None:
+        return None if self.since is None else max(now - self.since, timedelta(0))
+
+    def document(self, now: datetime) -> dict[str, Any]:
+        """For programs."""
+        age = self.age(now)
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "cluster_id": self.cluster_id,
+            "account": self.account,
+            "owner": self.owner or None,
+            "nodes": [
+                {"rank": pod.rank, "pod_id": pod.id, "status": pod.status, "price_per_hour": pod.price_per_hour}
+                for pod in (self.placed.members if self.placed else ())
+            ],
+            "price_per_hour": self.price_per_hour,
+            "age_seconds": None if age is None else round(age.total_seconds()),
+            "why": self.why,
+            "left_alone": self.problem,
+        }
+
+
+@dataclass(frozen=True)
+class Survey:
+    """`settled` are open intents that need no more than to be closed; `notes` tell what was seen and left out."""
+
+    findings: tuple[Finding, ...]
+    settled: tuple[Intent, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass
+class _Look:
+    export: StackExport | None
+    older_than: timedelta | None
+    now: datetime
+    pods: dict[str | None, list[Pod]]
+    findings: list[Finding] = field(default_factory=list)
+    settled: list[Intent] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    accounted: set[str] = field(default_factory=set)
+    """Cluster ids and pod names that are owned, or found already."""
+
+    def add(self, finding: Finding) -> None:
+        self.accounted.update(filter(None, (finding.cluster_id, finding.name)))
+        age = finding.age(self.now)
+        if self.older_than is not None and (age is None or age < self.older_than):
+            how = "of unknown age" if age is None else f"only {short_span(age)} old"
+            self.notes.append(f"{finding.title} is {how}: left alone.")
+            return
+        self.findings.append(finding)
+
+
+def survey(
+    contexts: Contexts,
+    journal: FileIntents,
+    *,
+    export: StackExport | None = None,
+    name_prefix: str | None = None,
+    older_than: timedelta | None = None,
+    ours: Callable[[str], bool] = lambda owner: True,
+) -> Survey:
+    """Looks at the journal, the export and the listing of every account that they name.
+
+    `ours` limits the journal's intents by owner. Raises `NothingKnown` where a listing cannot be read, and what an
+    unreadable intent raises.
+    """
+    entries = [entry for entry in journal.look() if ours(entry.intent.owner)]
+    names = {None} | {entry.intent.account for entry in entries if not entry.held}
+    if export is not None:
+        names |= {create.intent.account for create in export.pending} | {owned.account for owned in export.clusters}
+    look = _Look(
+        export,
+        older_than,
+        contexts(None).clock.now(),
+        {name: _listing(contexts, name, entries, export) for name in names},
+    )
+    if export is not None:
+        for owned in export.clusters:
+            look.accounted.add(owned.cluster_id)
+    for entry in entries:
+        if entry.held:
+            look.accounted.update(filter(None, (entry.intent.pod_name, entry.intent.cluster_id)))
+            look.notes.append(f"A living process is at work on the order of {entry.intent.pod_name}: left alone.")
+    for entry in entries:
+        if not entry.held:
+            _abandoned(look, contexts(entry.intent.account), entry.intent, "intent")
+    for create in export.pending if export else ():
+        if create.intent.pod_name not in look.accounted:
+            _abandoned(look, contexts(create.intent.account), create.intent, "pending create")
+    if name_prefix:
+        _by_prefix(look, name_prefix)
+    if export is not None:
+        _strangers(look, export.owners)
+    return Survey(tuple(look.findings), tuple(look.settled), tuple(look.notes))
+
+
+def _listing(
+    contexts: Contexts, account: str | None, entries: Sequence[OpenIntent], export: StackExport | None
+) -> list[Pod]:
+    try:
+        return contexts(account).api.pods.list()
+    except InvalidArgument:
+        raise
+    except LiumError as error:
+        bills = [f"{entry.intent.pod_name} ({usd(entry.intent.price_per_hour)})" for entry in entries]
+        if export is not None:
+            bills += [
+                f"{owned.name} (cluster {owned.cluster_id}, {usd(owned.price_per_hour)})" for owned in export.clusters
+            ]
+            bills += [f"{create.intent.pod_name} ({usd(create.intent.price_per_hour)})" for create in export.pending]
+        may = f" These may bill: {', '.join(bills)}." if bills else ""
+        raise NothingKnown(
+            f"Nothing is known about what bills, since the listing cannot be read: {str(error).rstrip('.')}.{may}",
+            code="nothing_known",
+        ) from error
+
+
+def _abandoned(look: _Look, ctx: Context, intent: Intent, kind: Kind) -> None:
+    """One open intent, or the order of one create that was cut off."""
+    if look.export is not None and kind == "intent" and look.export.holds(intent):
+        look.settled.append(intent)
+        look.accounted.update(filter(None, (intent.pod_name, intent.cluster_id)))
+        return
+    if intent.stage == "opened":
+        look.settled.append(intent)
+        return
+    problem: str | None = None
+    placed: Placed | None = None
+    try:
+        require_same_service(ctx, intent)
+        placed = locate(look.pods[intent.account], intent)
+    except OrderUnsettled as error:
+        problem = error.message
+    if placed is not None and placed.cluster_id in look.accounted:
+        problem, placed = None, None
+        look.settled.append(intent)
+        return
+    until = settled_from(intent)
+    if placed is None and problem is None and look.now >= until:
+        look.settled.append(intent)
+        return
+    lost = f", and its answer was lost: until {until:%H:%M:%S} UTC it may still arrive" if placed is None else ""
+    why = "its order was interrupted" if kind == "intent" else "its create stands cut off in the stack's state"
+    members = placed.members if placed else []
+    look.add(
+        Finding(
+            kind=kind,
+            name=intent.pod_name,
+            account=intent.account,
+            placed=placed,
+            price_per_hour=total_price([pod.price_per_hour for pod in members]) or intent.price_per_hour,
+            since=_since(members) or intent.opened_at,
+            owner=intent.owner,
+            why=why + lost,
+            intent=intent,
+            problem=problem,
+        )
+    )
+
+
+def _by_prefix(look: _Look, prefix: str) -> None:
+    for account, pods in look.pods.items():
+        clusters: dict[str, list[Pod]] = {}
+        for pod in pods:
+            if pod.cluster_id and pod.name.startswith(prefix):
+                clusters.setdefault(pod.cluster_id, []).append(pod)
+        for cluster_id, members in sorted(clusters.items()):
+            name = members[0].name
+            # A name may have been used again; what is owned is owned by its id, or while its order is under way.
+            if cluster_id in look.accounted or name in look.accounted or not _costs(members):
+                continue
+            look.add(_seen("prefix", account, cluster_id, members, f"its name begins with {prefix!r}", None))
+
+
+def _strangers(look: _Look, owners: Iterable[str]) -> None:
+    for owner in sorted(owners):
+        for account, pods in look.pods.items():
+            for stranger in strangers(pods, owner, look.accounted):
+                problem = (
+                    "it bears the mark of this resource, and no state or intent accounts for it: to remove it, pass"
+                    f" --name-prefix {stranger.name}"
+                )
+                finding = _seen("stranger", account, stranger.cluster_id, stranger.members, "nothing owns it", problem)
+                look.add(finding)
+
+
+def _seen(
+    kind: Kind, account: str | None, cluster_id: str, members: list[Pod], why: str, problem: str | None
+) -> Finding:
+    return Finding(
+        kind=kind,
+        name=members[0].name,
+        account=account,
+        placed=Placed(cluster_id, by_rank(members), tuple(pod.id for pod in members)),
+        price_per_hour=total_price([pod.price_per_hour for pod in members]),
+        since=_since(members),
+        owner="",
+        why=why,
+        problem=problem,
+    )
+
+
+def _costs(members: Sequence[Pod]) -> bool:
+    return any(pod.is_billable or not pod.is_terminal for pod in members)
+
+
+def _since(members: Sequence[Pod]) -> datetime | None:
+    return min((pod.created_at for pod in members if pod.created_at is not None), default=None)
+
+
+def short_span(span: timedelta) -> str:
+    """`45 s`, `12 min`, `3.5 h`, `2.1 d`."""
+    seconds = span.total_seconds()
+    for limit, unit, size in ((120, "s", 1), (7200, "min", 60), (172800, "h", 3600)):
+        if seconds < limit:
+            return f"{seconds / size:.0f} {unit}" if size < 3600 else f"{seconds / size:.1f} {unit}"
+    return f"{seconds / 86400:.1f} d"
