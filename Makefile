@@ -1,7 +1,7 @@
 # Every target brings what it needs; `make` alone lists them.
 PYTHON ?= python3
 
-.PHONY: help setup test demo bench lock rack rack-down
+.PHONY: help setup test demo bench lock rack rack-down audit
 .DEFAULT_GOAL := help
 
 help:
@@ -9,6 +9,7 @@ help:
 	@echo "make test    everything that this machine can run (TIERS=\"unit engine\" for some of it)"
 	@echo "make bench   the benchmarks as a table (SUBJECTS=\"market provider\" for some of them)"
 	@echo "make rack    two virtual hosts (HOSTS=4 for four) with an inventory in .rack/; make rack-down ends them"
+	@echo "make audit   looks at those hosts, or at your own (INVENTORY=hosts.yml), and says what a sale lacks"
 	@echo "make setup   the Python environment in .venv"
 	@echo "make lock    renews requirements/dev.txt from pyproject.toml"
 
@@ -31,6 +32,11 @@ lock: setup
 HOSTS ?= 2
 rack: setup
 	@.venv/bin/python -m tests.rack.cli up --hosts $(HOSTS)
+
+# The rack of virtual hosts, or the hosts of INVENTORY, as the marketplace would see them. Changes nothing.
+INVENTORY ?= .rack/inventory.yml
+audit: $(if $(filter .rack/inventory.yml,$(INVENTORY)),rack,setup)
+	@.venv/bin/ansible-playbook -i $(INVENTORY) lium.cluster.audit
 
 rack-down: setup
 	@.venv/bin/python -m tests.rack.cli down

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -145,16 +146,31 @@ def resolve(environ: Mapping[str, str] = os.environ) -> Cli:
     return cli
 
 
-def main() -> int:
-    """Prints the CLI's binary on stdout and, on stderr, where it came from."""
+def shell_lines(cli: Cli, environ: Mapping[str, str], environment: Path) -> str:
+    """Lines for `eval` in a shell: PATH with the Python environment and the CLI, for the shell's own use of both."""
+    path = cli.path(environ.get("PATH", os.defpath))
+    return (
+        f"export PATH={shlex.quote(os.pathsep.join([str(environment / 'bin'), path]))}\n"
+        f"export VIRTUAL_ENV={shlex.quote(str(environment))}"
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints the CLI's binary and where it came from; with `--sh` lines for `eval` that put it on PATH."""
+    if arguments not in ([], ["--sh"]):
+        print(f"error: {' '.join(arguments)!r}: there is --sh, and nothing else", file=sys.stderr)
+        return 2
     try:
         cli = resolve()
     except SetupError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    say(f"Pulumi {cli.version} ({cli.origin}): {cli.binary}")
+    if arguments:
+        print(shell_lines(cli, os.environ, HOST.parents[2] / ".venv"))
+    else:
+        say(f"Pulumi {cli.version} ({cli.origin}): {cli.binary}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
