@@ -231,11 +231,11 @@ class HostProbe:
     def which(self, tool: str) -> str | None:
         return self._runner.which(tool)
 
-    def run(self, *argv: str, timeout: float = 15.0, stdin: str | None = None) -> Completed:
+    def run(self, *argv: str, timeout: float = 30.0, stdin: str | None = None) -> Completed:
         """Runs a command and answers whatever its exit code. Raises :class:`ToolMissing` or :class:`CommandTimeout`."""
         return self._runner.run(argv, timeout, stdin)
 
-    def output(self, *argv: str, timeout: float = 15.0) -> str:
+    def output(self, *argv: str, timeout: float = 30.0) -> str:
         """The output of a command that must succeed; any other exit code raises :class:`CommandError`."""
         done = self.run(*argv, timeout=timeout)
         if done.rc != 0:

@@ -21,6 +21,9 @@ options:
     type: list
     elements: int
     default: [51820]
+  mesh_interface:
+    description: Name of the provider's own mesh, which is looked at as well.
+    type: str
 extends_documentation_fragment:
   - lium.cluster._attributes.check
 seealso:
@@ -54,7 +57,10 @@ from ansible_collections.lium.cluster.plugins.module_utils._wireguard.checks imp
 
 
 def main() -> None:
-    run_check_module(look_at_wireguard, {"ports": {"type": "list", "elements": "int", "default": [51820]}})
+    run_check_module(
+        look_at_wireguard,
+        {"ports": {"type": "list", "elements": "int", "default": [51820]}, "mesh_interface": {"type": "str"}},
+    )
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ For internal use of the collection; may change in any release.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import ipaddress
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +19,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._facts import host_fa
 from ansible_collections.lium.cluster.plugins.module_utils._footprint import explain_modprobe
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
 from ansible_collections.lium.cluster.plugins.module_utils._module import Look
-from ansible_collections.lium.cluster.plugins.module_utils._parse import parse_int
+from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, parse_int
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.conntrack import Flow, parse_conntrack
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.firewall import (
     Block,
@@ -30,9 +31,15 @@ from ansible_collections.lium.cluster.plugins.module_utils._parsers.firewall imp
 )
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.net import parse_ip_route
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.wg import parse_dump
-from ansible_collections.lium.cluster.plugins.module_utils._probe import CommandError, HostProbe, ToolMissing
+from ansible_collections.lium.cluster.plugins.module_utils._probe import (
+    CommandError,
+    HostProbe,
+    ProbeError,
+    ToolMissing,
+)
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
 from ansible_collections.lium.cluster.plugins.module_utils._sockets import port_holders
+from ansible_collections.lium.cluster.plugins.module_utils._wireguard.mesh import interface_problems
 
 OVERLAY = ipaddress.IPv4Network("10.42.0.0/24")
 OVERLAY_PORT = 51820
@@ -90,6 +97,15 @@ PATH_MTU = Check(
     source="/sys/class/net/*/mtu",
 )
 
+MESH = Check(
+    id="wg.mesh",
+    title="The provider's own mesh",
+    severity="degraded",
+    expected="the interface up with its key, a fresh handshake with every peer, an MTU that fits the path",
+    why="what the provider runs over its mesh does not reach every host",
+    source="wg show, /sys/class/net/*/mtu",
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class OverlayHost:
@@ -97,6 +113,7 @@ class OverlayHost:
 
     host: Host
     ports: tuple[int, ...] = (OVERLAY_PORT,)
+    mesh_interface: str | None = None
 
 
 def module(subject: OverlayHost) -> Record:
@@ -198,7 +215,7 @@ def firewall_state(subject: OverlayHost) -> tuple[list[str], list[Block]]:
     filtering = False
     for tool, module_names, argv, read in (
         ("nftables", ("nf_tables",), ("nft", "-j", "list", "ruleset"), nft_blocks),
-        ("iptables", ("ip_tables", "x_tables"), ("iptables", "-S"), iptables_blocks),
+        ("iptables", ("ip_tables", "nft_compat"), ("iptables", "-S"), iptables_blocks),
     ):
         # Without the module there is no rule, and asking for one would load it.
         if not any(_in_kernel(subject.host, name) for name in module_names):
@@ -305,6 +322,30 @@ def path_mtu(subject: OverlayHost) -> Record:
     return PATH_MTU.ok(f"{observed}; wg0 takes {largest_inner_mtu(bridge_mtu)}")
 
 
+def mesh_up(subject: OverlayHost) -> Record:
+    name, probe = str(subject.mesh_interface), subject.host.probe
+    live = None
+    if probe.exists(f"/sys/class/net/{name}"):
+        live = parse_dump(probe.output("wg", "show", name, "dump"), name)[0]
+    problems = interface_problems(live, name, datetime.datetime.now(datetime.timezone.utc))
+    if live is not None:
+        inner = subject.host.netdev_mtu(name)
+        routes = parse_ip_route(probe.output("ip", "-j", "route", "show"))
+        outer = [subject.host.netdev_mtu(route.netdev) for route in routes if route.destination == "default"]
+        problems += [
+            f"MTU {inner} does not fit into {mtu}: at most {largest_inner_mtu(mtu)}"
+            for mtu in outer
+            if not fits(inner, mtu)
+        ]
+    if problems:
+        return MESH.must_fix(
+            "; ".join(problems),
+            f"See `wg show {name}` at both ends; open the mesh's UDP port between the hosts, and lower"
+            " wireguard_mesh_mtu where it does not fit",
+        )
+    return MESH.ok(f"{name}: {len(live.peers) if live else 0} peers")
+
+
 def largest_inner_mtu(outer: int, ipv4_only: bool = False) -> int:
     """The MTU that a WireGuard interface may have over a path of ``outer`` bytes (host-contract 2.7)."""
     return outer - (OVERHEAD_V4 if ipv4_only else OVERHEAD_V6)
@@ -317,26 +358,23 @@ def fits(inner: int, outer: int, ipv4_only: bool = False) -> bool:
 
 def look_at_wireguard(probe: HostProbe, options: Mapping[str, Any]) -> Look:
     """Records of section F that one host can answer, and the facts that the role needs."""
-    section = Section("wireguard", CHECKS)
+    name = options.get("mesh_interface")
+    section = Section("wireguard", (*CHECKS, BoundCheck(MESH, mesh_up)) if name else CHECKS)
     confidential = confidential_vm_host(probe)
     if confidential:
         return Look(skip_all((section,), confidential), {"kept_out": confidential})
-    subject = OverlayHost(Host(probe), tuple(options["ports"]))
+    subject = OverlayHost(Host(probe), tuple(options["ports"]), name)
     return Look(evaluate((section,), subject), host_facts(subject.host, {"wireguard": lambda _host: _setup(subject)}))
 
 
 def _setup(subject: OverlayHost) -> dict[str, Any]:
-    """What the role has to know: the family of the system, which firewall is active, where the fabric is."""
+    """What the role has to know before it changes anything."""
     host = subject.host
-    tools, blocks = firewall_state(subject)
-    return {
-        "family": "debian" if host.debian_like else "redhat",
-        "firewalls": tools,
-        "firewall_rules": _allow_rules(subject, tools),
-        "blocks": [block.what for block in blocks],
-        "fabric_netdevs": host.fabric_netdevs,
-        "docker": host.probe.which("docker") is not None,
-    }
+    try:
+        rules = _allow_rules(subject, firewall_state(subject)[0])
+    except (ProbeError, ParseError):
+        rules = []  # wg.fw_forward says that it could not be read; a bare host has no reader of rules yet
+    return {"family": "debian" if host.debian_like else "redhat", "firewall_rules": rules}
 
 
 def _allow_rules(subject: OverlayHost, tools: list[str]) -> list[dict[str, Any]]:
