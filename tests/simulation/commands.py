@@ -1,0 +1,112 @@
+"""The commands of a schedule, by the product's own code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from unittest.mock import patch
+
+from pulumi_lium.api.errors import LiumError
+from pulumi_lium.lifecycle.context import Context
+from pulumi_lium.recovery import sweep
+from pulumi_lium.recovery.export import CLUSTER_TYPE, StackExport, parse_export
+from pulumi_lium.recovery.survey import survey
+
+from .engine import Checkpoint
+from .schedule import Step
+from .wire import SETTINGS
+from .world import World
+
+
+class MayStillBill(LiumError):
+    """A command that ends with exit code 4."""
+
+
+def run_command(world: World, step: Step) -> None:
+    """One command in a new process. Raises `LiumError` where it fails, `Killed` where it dies."""
+    ctx = world.start()
+    try:
+        match step.verb:
+            case "up":
+                world.engine(ctx).up(world.program(step), wait=world.schedule.wait_ready)
+            case "destroy":
+                world.engine(ctx).destroy()
+            case "refresh":
+                world.engine(ctx).refresh()
+            case "sweep" | "sweep --stack-export":
+                world.network.held = frozenset(resource.id for resource in world.checkpoint.resources.values())
+                _sweep(ctx, _export(world, ctx) if step.verb != "sweep" else None)
+            case _:
+                raise AssertionError(step.verb)
+    finally:
+        world.network.held = frozenset()
+        world.end()
+
+
+class _OneByOne:
+    """A pool whose tasks run in the caller's thread: the simulation has one time for everybody."""
+
+    def __init__(self, workers: int) -> None: ...
+
+    def __enter__(self) -> _OneByOne:
+        return self
+
+    def __exit__(self, *what: object) -> None: ...
+
+    def map(self, task: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        return map(task, items)
+
+
+def _sweep(ctx: Context, export: StackExport | None) -> None:
+    """`pulumi-lium sweep --yes`. Raises `MayStillBill`."""
+    journal: Any = ctx.intents
+    found = survey(lambda account: ctx, journal, export=export)
+    with patch.object(sweep, "ThreadPoolExecutor", _OneByOne):
+        removals = sweep.clean(lambda account: ctx, journal, found)
+    left = [removal for removal in removals if removal.error]
+    if left:
+        raise MayStillBill("; ".join(f"{removal.finding.title}: {removal.error}" for removal in left))
+
+
+def _export(world: World, ctx: Context) -> StackExport:
+    """`pulumi stack export`, as the product reads it."""
+    text = json.dumps(export_document(world.checkpoint))
+    return parse_export(text, "the export", base_url=SETTINGS.base_url, now=ctx.clock.now())
+
+
+def export_document(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The engine's state in the form of `pulumi stack export`."""
+    manifest = {"time": checkpoint.saved_at.isoformat()} if checkpoint.saved_at else {}
+    return {
+        "version": 3,
+        "deployment": {
+            "manifest": manifest,
+            "resources": [
+                {
+                    "urn": _urn(name),
+                    "type": CLUSTER_TYPE,
+                    "id": resource.id,
+                    "inputs": resource.inputs,
+                    "outputs": resource.state,
+                }
+                for name, resource in checkpoint.resources.items()
+            ],
+            "pending_operations": [
+                {
+                    "type": operation.kind,
+                    "resource": {
+                        "urn": _urn(operation.name),
+                        "type": CLUSTER_TYPE,
+                        "inputs": operation.inputs,
+                        **({"id": operation.id} if operation.id else {}),
+                    },
+                }
+                for operation in checkpoint.pending
+            ],
+        },
+    }
+
+
+def _urn(name: str) -> str:
+    return f"urn:pulumi:dev::web::{CLUSTER_TYPE}::{name}"

@@ -1,0 +1,93 @@
+"""The intent journal in memory, with the semantics of `pulumi_lium.recovery.intents.FileIntents`.
+
+A record changes whole or not at all (there it is renamed into place); its lock goes with its process; a write can fail
+before the change, or after it (the folder's sync). `test_wire.py` holds this journal against the one on a real disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pulumi_lium.lifecycle.intents import Intent
+from pulumi_lium.recovery.intents import IntentLogError, OpenIntent
+
+from .points import Points
+
+
+class Disk:
+    """What outlives a process: the records, and which living process holds each."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, Intent] = {}
+        self.locks: dict[str, int] = {}
+
+    def end(self, process: int) -> None:
+        """The process is gone, and its locks with it."""
+        for key in [key for key, holder in self.locks.items() if holder == process]:
+            del self.locks[key]
+
+
+class DiskIntents:
+    """`IntentLog` of one process on a disk. `failing(label)` says how the next write goes wrong: None, `before` or
+    `after` the change."""
+
+    def __init__(
+        self, disk: Disk, process: int, points: Points, failing: Callable[[str], str | None] = lambda label: None
+    ) -> None:
+        self._disk, self._process, self._points, self._failing = disk, process, points, failing
+
+    def _write(self, label: str, change: Callable[[], object]) -> None:
+        self._points.enter(label)
+        failure = self._failing(label)
+        if failure != "before":
+            change()
+        if failure is not None:
+            raise IntentLogError("The intent journal cannot be written: no space left.", code="intent_log")
+        self._points.leave()
+
+    def open(self, intent: Intent) -> None:
+        key = intent.idempotency_key
+        if self._disk.locks.get(key, self._process) != self._process:
+            raise IntentLogError("Another process is at work on the order.", code="intent_held")
+        self._disk.locks[key] = self._process
+        try:
+            self._write("open", lambda: self._disk.records.__setitem__(key, intent))
+        except IntentLogError:
+            self._disk.locks.pop(key, None)
+            raise
+
+    def note(self, intent: Intent) -> None:
+        self._write("note", lambda: self._disk.records.__setitem__(intent.idempotency_key, intent))
+
+    def close(self, idempotency_key: str) -> None:
+        if idempotency_key in self._disk.records:
+            self._write("close", lambda: self._disk.records.pop(idempotency_key))
+        self._disk.locks.pop(idempotency_key, None)
+
+    def close_cluster(self, cluster_id: str) -> None:
+        for key, intent in list(self._disk.records.items()):
+            if intent.cluster_id == cluster_id:
+                self.close(key)
+
+    def claim_abandoned(self, owner: str | None = None) -> list[Intent]:
+        claimed = []
+        for key, intent in self._disk.records.items():
+            if owner in (None, intent.owner) and key not in self._disk.locks:
+                self._disk.locks[key] = self._process
+                claimed.append(intent)
+        return sorted(claimed, key=lambda intent: intent.opened_at)
+
+    def release(self, idempotency_key: str) -> None:
+        self._disk.locks.pop(idempotency_key, None)
+
+    def held_elsewhere(self, owner: str) -> list[Intent]:
+        return [
+            intent
+            for key, intent in self._disk.records.items()
+            if intent.owner == owner and self._disk.locks.get(key, self._process) != self._process
+        ]
+
+    def look(self) -> list[OpenIntent]:
+        """Every open intent, oldest first."""
+        found = [OpenIntent(intent, key in self._disk.locks) for key, intent in self._disk.records.items()]
+        return sorted(found, key=lambda entry: entry.intent.opened_at)
