@@ -23,7 +23,7 @@ MTUS = (1500, 9000)
 #: Name of the file with the SSH key in a rack's folder.
 KEY = "key"
 RDMA_DEVICE, RDMA_NETDEV = "rxe0", INTERFACES[1]
-_RESTORE_SECONDS = 60.0
+_RESTORE_SECONDS = 150.0
 
 
 @dataclass(frozen=True)

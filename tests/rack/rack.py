@@ -78,7 +78,8 @@ class Rack:
             rack._end()
             try:
                 rack._create(owned=owned)
-                rack._start(range(1, hosts + 1), made_from, kind, roce)
+                rack.kind, rack.roce = kind, roce
+                rack._start(range(1, hosts + 1), made_from, roce)
             except BaseException:
                 rack._end()
                 raise
@@ -88,10 +89,11 @@ class Rack:
     def attach(cls, name: str | None = None) -> Rack:
         """The running rack of that name; `RackError` if there is none."""
         rack = cls(name or tree_rack_name())
+        _check_rights()
         try:
             state = json.loads(rack._state_file.read_text())
         except OSError:
-            raise RackError(f"no rack {rack.name!r} is up; start one with `make rack`") from None
+            raise RackError(_not_up(rack.name)) from None
         rack._load(state)
         return rack
 
@@ -102,7 +104,7 @@ class Rack:
 
         `kind` "bare" has none of the roles' packages, "full" has those that onboarding installs. With `roce` a host has
         a Soft-RoCE device on `eth1`, as a machine with a RoCE card has one from the start; else it has neither RDMA
-        device nor RDMA module. Both stay as they were unless given.
+        device nor RDMA module. Unless given, both are as the rack was made, or reset as a whole.
         """
         chosen = numbers or tuple(host.number for host in self.hosts)
         for number in chosen:
@@ -110,7 +112,10 @@ class Rack:
         kind, roce = kind or self.kind, self.roce if roce is None else roce
         made_from = _template(kind, boot)
         with self._alone():
-            self._start(chosen, made_from, kind, roce)
+            self._check_up()
+            if len(set(chosen)) == len(self.hosts):
+                self.kind, self.roce = kind, roce
+            self._start(chosen, made_from, roce)
 
     def resize(self, hosts: int, *, kind: Kind | None = None, boot: Boot | None = None) -> None:
         """Add clean hosts, or end those with the highest numbers, until there are that many."""
@@ -118,15 +123,17 @@ class Rack:
         _check_size(hosts, running=min(hosts, present))
         made_from = _template(kind or self.kind, boot) if hosts > present else None
         with self._alone():
+            self._check_up()
             for host in self.hosts[hosts:]:
                 host.end()
             del self.hosts[hosts:]
             if made_from is not None:
-                self._start(range(present + 1, hosts + 1), made_from, kind or self.kind, self.roce)
+                self._start(range(present + 1, hosts + 1), made_from, self.roce)
             self._write_state()
 
     def down(self) -> None:
         """End hosts, switch and everything else of this rack."""
+        _check_rights()
         if self.folder.exists():
             with self._alone():
                 self._end()
@@ -158,7 +165,7 @@ class Rack:
         shutil.copy(ssh_key(), self.folder / KEY)
         self.switch.create()
 
-    def _start(self, numbers: Iterable[int], made_from: template.Template, kind: Kind, roce: bool) -> None:
+    def _start(self, numbers: Iterable[int], made_from: template.Template, roce: bool) -> None:
         chosen = []
         for number in numbers:
             if number > len(self.hosts):
@@ -167,8 +174,11 @@ class Rack:
             chosen.append(self.hosts[number - 1])
         (self.folder / "known_hosts").write_text("".join(f"{host.known_host()}\n" for host in self.hosts))
         _each(chosen, lambda host: host.start(made_from, roce=roce))
-        self.kind, self.roce = kind, roce
         self._write_state()
+
+    def _check_up(self) -> None:
+        if not self._state_file.exists():
+            raise RackError(_not_up(self.name))
 
     def _write_state(self) -> None:
         part = self._state_file.with_suffix(".part")
@@ -205,6 +215,15 @@ class Rack:
             finally:
                 if not self.folder.exists():
                     path.unlink()
+
+
+def _not_up(name: str) -> str:
+    return f"no rack {name!r} is up; start one with `make rack`"
+
+
+def _check_rights() -> None:
+    if RACKS.exists() and not os.access(RACKS, os.R_OK | os.W_OK | os.X_OK):
+        raise RackError(f"racks in {RACKS} belong to another user; run this as root, as `make rack` was")
 
 
 def _template(kind: Kind, boot: Boot | None) -> template.Template:
