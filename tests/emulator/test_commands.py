@@ -98,7 +98,7 @@ def tools(tmp_path: Path) -> dict[str, str]:
     """A PATH with programs that say what the Pulumi CLI of a version says."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name, text in (("pulumi", "echo v3.274.1"), ("pulumi-language-python", "true")):
+    for name, text in (("pulumi", "echo v3.250.0"), ("pulumi-language-python", "true")):
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
     return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
