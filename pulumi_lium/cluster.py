@@ -85,7 +85,7 @@ class LiumCluster(Resource, module="lium", name="Cluster"):
     ) -> None:
         """Selectors that are left out make no demand; the cheapest machines that satisfy the others are taken.
 
-        :param nodes: Whole machines, at least 2.
+        :param nodes: Whole machines, 2 to 254. A text is refused, also one that looks like a number.
         :param ssh_public_keys: OpenSSH lines; at least one, unless `adopt` is set.
         :param gpu_type: Short or full name: `H100`, `NVIDIA H100 80GB HBM3`.
         :param gpus_per_node: GPUs of each machine.
