@@ -58,10 +58,8 @@ options:
 """
 
 EXAMPLES = r"""
-# train.lium.yml, with the key in LIUM_API_KEY
-plugin: lium.cluster.lium
-
-# Only members of clusters, grouped by rank as well, kept for a minute
+# train.lium.yml, with the key in LIUM_API_KEY. The first line alone is enough; the rest groups the hosts by rank as
+# well, and keeps the listing for a minute.
 plugin: lium.cluster.lium
 keyed_groups:
   - key: lium_rank | string
