@@ -150,8 +150,9 @@ def discard(ctx: Context, intent: Intent, *, patience: float = math.inf, timeout
 
 def remove_placed(ctx: Context, intent: Intent, placed: Placed, *, timeout: float | None = None) -> None:
     """Deletes the intent's cluster, and closes the intent once no member is listed."""
-    # Whoever has to go on after a second crash finds the cluster by its id, whatever else bears the name by then.
-    ctx.intents.note(replace(intent, stage="listed", cluster_id=placed.cluster_id, pod_ids=placed.pod_ids))
+    # Whoever has to go on after a second crash finds the cluster by its id, whatever else bears the name by then. Not
+    # `listed`: that would say that a state may hold it.
+    ctx.intents.note(replace(intent, stage="removing", cluster_id=placed.cluster_id, pod_ids=placed.pod_ids))
     state = {
         "name": intent.pod_name,
         "price_per_hour": total_price([pod.price_per_hour for pod in placed.members]) or intent.price_per_hour,

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-Stage = Literal["opened", "sent", "answered", "listed"]
+Stage = Literal["opened", "sent", "answered", "listed", "removing"]
 """How far an order is known to have come.
 
 `opened`: nothing has left this machine. `sent`: the request may have reached the service. `answered`: the service named
-the pods. `listed`: the members and their cluster id were seen in the listing.
+the pods. `listed`: the members and their cluster id were seen in the listing. `removing`: no state holds the cluster,
+and its removal has begun.
 """
 
 

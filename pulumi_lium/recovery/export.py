@@ -81,11 +81,21 @@ class StackExport:
     document: Mapping[str, Any]
     clusters: tuple[OwnedCluster, ...]
     pending: tuple[PendingCreate, ...]
+    urns: tuple[str, ...]
+    """Of every resource in it."""
 
     @property
     def owners(self) -> frozenset[str]:
         found = {cluster.owner for cluster in self.clusters} | {create.intent.owner for create in self.pending}
         return frozenset(found - {""})
+
+    def is_of(self, owner: str) -> bool:
+        """Whether this is the state of the owner's stack, by its resources' names; an empty one is nobody's."""
+        named = owner.split("/", 3)
+        if len(named) < 4:
+            return False
+        start = f"urn:pulumi:{named[2]}::{named[1]}::"
+        return any(urn.startswith(start) for urn in self.urns)
 
     def holds(self, intent: Intent) -> bool:
         """Whether the state has the cluster of this intent."""
@@ -119,9 +129,10 @@ def parse_export(text: str, source: str, *, base_url: str, now: datetime) -> Sta
         raise BadExport(source, "", "holds no JSON object")
     field, deployment = _deployment(document, source)
     saved_at = _saved_at(deployment)
-    clusters = []
+    clusters, urns = list[OwnedCluster](), list[str]()
     for place, resource in enumerate(_rows(deployment, "resources", source, field)):
         where = f"{field}resources[{place}]"
+        urns.append(_required(resource, "urn", source, where))
         if _required(resource, "type", source, where) == CLUSTER_TYPE and not resource.get("pendingReplacement"):
             urn, cluster_id = (_required(resource, name, source, where) for name in ("urn", "id"))
             clusters.append(OwnedCluster(urn, cluster_id, _mapping(resource, "outputs", source, where)))
@@ -130,6 +141,7 @@ def parse_export(text: str, source: str, *, base_url: str, now: datetime) -> Sta
         where = f"{field}pending_operations[{place}]"
         resource = _mapping(operation, "resource", source, where)
         kind, urn = _required(operation, "type", source, where), _required(resource, "urn", source, f"{where}.resource")
+        urns.append(urn)
         if kind != "creating" or _type_of(resource, urn) != CLUSTER_TYPE:
             continue
         inputs = _mapping(resource, "inputs", source, f"{where}.resource")
@@ -137,7 +149,7 @@ def parse_export(text: str, source: str, *, base_url: str, now: datetime) -> Sta
             continue  # nothing was ordered, and the cluster was somebody's before
         intent = _intent(urn, inputs, source, f"{where}.resource.inputs", base_url, saved_at, now)
         pending.append(PendingCreate(urn, place, intent, inputs))
-    return StackExport(source, document, tuple(clusters), tuple(pending))
+    return StackExport(source, document, tuple(clusters), tuple(pending), tuple(urns))
 
 
 def deployment_of(document: Mapping[str, Any], source: str = "the export") -> dict[str, Any]:

@@ -106,6 +106,9 @@ class _Look:
     older_than: timedelta | None
     now: datetime
     pods: dict[str | None, list[Pod]]
+    name_prefix: str | None = None
+    is_of_owners: bool = False
+    """The export is known to be of the stack whose intents are looked at."""
     findings: list[Finding] = field(default_factory=list)
     settled: list[Intent] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -129,14 +132,14 @@ def survey(
     export: StackExport | None = None,
     name_prefix: str | None = None,
     older_than: timedelta | None = None,
-    ours: Callable[[str], bool] = lambda owner: True,
+    ours: Callable[[str], bool] | None = None,
 ) -> Survey:
     """Looks at the journal, the export and the listing of every account that they name.
 
-    `ours` limits the journal's intents by owner. Raises `NothingKnown` where a listing cannot be read, and what an
-    unreadable intent raises.
+    `ours` limits the journal's intents by owner, to those of the export's stack. Raises `NothingKnown` where a listing
+    cannot be read, and what an unreadable intent raises.
     """
-    entries = [entry for entry in journal.look() if ours(entry.intent.owner)]
+    entries = [entry for entry in journal.look() if ours is None or ours(entry.intent.owner)]
     names = {None} | {entry.intent.account for entry in entries if not entry.held}
     if export is not None:
         names |= {create.intent.account for create in export.pending} | {owned.account for owned in export.clusters}
@@ -145,6 +148,8 @@ def survey(
         older_than,
         contexts(None).clock.now(),
         {name: _listing(contexts, name, entries, export) for name in names},
+        name_prefix,
+        is_of_owners=ours is not None,
     )
     if export is not None:
         for owned in export.clusters:
@@ -207,6 +212,8 @@ def _abandoned(look: _Look, ctx: Context, intent: Intent, kind: Kind) -> None:
         problem, placed = None, None
         look.settled.append(intent)
         return
+    if placed is not None and kind == "intent":
+        problem = _may_be_held(look, intent)
     until = settled_from(intent)
     if placed is None and problem is None and look.now >= until:
         look.settled.append(intent)
@@ -227,6 +234,22 @@ def _abandoned(look: _Look, ctx: Context, intent: Intent, kind: Kind) -> None:
             intent=intent,
             problem=problem,
         )
+    )
+
+
+def _may_be_held(look: _Look, intent: Intent) -> str | None:
+    """Why an intent's cluster is not taken to be owned by nobody.
+
+    Once its members were seen, `create` had all that it returns, and the process may have died after the engine saved
+    it: only the stack's own state tells (design 3.7: never guess).
+    """
+    if intent.stage != "listed" or (look.name_prefix and intent.pod_name.startswith(look.name_prefix)):
+        return None
+    if look.export is not None and (look.is_of_owners or look.export.is_of(intent.owner)):
+        return None
+    return (
+        f"its order was complete, so the state of its stack ({intent.owner.rpartition('/')[0] or 'unknown'}) may hold"
+        f" it: pass --stack-export with that stack's export, or --name-prefix {intent.pod_name} to remove it anyway"
     )
 
 

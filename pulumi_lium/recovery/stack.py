@@ -1,0 +1,183 @@
+"""One stack as the Pulumi CLI shows it: its export, its configuration, its lock. The CLI does the work."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+from pulumi_lium.api.errors import LiumError
+
+_MISSING = re.compile(r"no stack named '[^']*' found", re.IGNORECASE)
+_LOCK = re.compile(r"created by (?P<user>[^@\s]+)@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<at>\S+)")
+_LOCKED = re.compile(r"stack is currently locked|\[409\] Conflict: Another update", re.IGNORECASE)
+_NAME = re.compile(r"""^name:\s*["']?([A-Za-z0-9_.-]+)["']?\s*(?:#.*)?$""", re.MULTILINE)
+
+
+class PulumiFailed(LiumError):
+    """The Pulumi CLI failed; the message ends in what it said."""
+
+
+class StackMissing(PulumiFailed):
+    """There is no such stack."""
+
+
+class StackLocked(PulumiFailed):
+    """Another run holds the stack, or did until it died."""
+
+    def __init__(self, message: str, lock: Lock | None) -> None:
+        super().__init__(message, code="stack_locked")
+        self.lock = lock
+
+
+@dataclass(frozen=True)
+class Lock:
+    """Who locked the stack, and when; `alive` is None where that cannot be seen from here (another machine)."""
+
+    user: str
+    host: str
+    pid: int
+    at: datetime | None
+    alive: bool | None
+
+    def age(self, now: datetime) -> timedelta | None:
+        return None if self.at is None else max(now - self.at, timedelta(0))
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.host} (pid {self.pid})"
+
+
+class PulumiStack:
+    """A stack of the project in `cwd`. Every command gets `environ`, asks nothing, and is out of reach of a Ctrl-C."""
+
+    def __init__(self, cwd: Path, name: str, environ: Mapping[str, str]) -> None:
+        self.cwd, self.name = cwd, name
+        self._environ = dict(environ)
+
+    @property
+    def project(self) -> str | None:
+        """The project's name; None where the folder has none that can be read."""
+        for file in ("Pulumi.yaml", "Pulumi.yml"):
+            try:
+                found = _NAME.search((self.cwd / file).read_text(encoding="utf-8"))
+            except (OSError, UnicodeDecodeError):
+                continue
+            return found[1] if found else None
+        return None
+
+    def owns(self, owner: str) -> bool:
+        """Whether an owner (`organization/project/stack/resource`) is a resource of this stack."""
+        parts, named = owner.split("/", 3), self.name.split("/")
+        if len(parts) < 4 or parts[2] != named[-1]:
+            return False
+        project = named[1] if len(named) == 3 else self.project
+        return parts[1] == project and (len(named) == 1 or parts[0] == named[0])
+
+    def export(self) -> str:
+        """`pulumi stack export`; secrets stay encrypted. Raises `StackMissing`."""
+        return self._run("stack", "export", "--stack", self.name)
+
+    def import_(self, document: Mapping[str, Any]) -> None:
+        """Puts an edited export in the place of the state. Raises `StackLocked`."""
+        with tempfile.TemporaryDirectory(prefix="pulumi-lium-") as folder:
+            file = Path(folder) / "state.json"
+            file.touch(mode=0o600)
+            file.write_text(json.dumps(document), encoding="utf-8")
+            self._run("stack", "import", "--stack", self.name, "--file", str(file))
+
+    def config(self) -> dict[str, str]:
+        """The stack's configuration, secrets in plain: it stays in this process. Empty where it cannot be read."""
+        try:
+            text = self._run("config", "--show-secrets", "--json", "--stack", self.name)
+            return {
+                key: value["value"]
+                for key, value in json.loads(text).items()
+                if isinstance(value, dict) and isinstance(value.get("value"), str)
+            }
+        except (PulumiFailed, ValueError, AttributeError):
+            return {}
+
+    def cancel(self) -> None:
+        """Takes the lock off."""
+        self._run("cancel", "--yes", self.name)
+
+    def destroy(self) -> None:
+        """`pulumi destroy`, its output passed on. Raises `PulumiFailed`, `StackLocked`."""
+        self._run("destroy", "--yes", "--skip-preview", "--stack", self.name, shown=True)
+
+    def remove(self) -> None:
+        """`pulumi stack rm`, never with --force: it refuses while resources are left."""
+        self._run("stack", "rm", "--yes", self.name)
+
+    def _run(self, *arguments: str, shown: bool = False) -> str:
+        program = shutil.which("pulumi", path=self._environ.get("PATH"))
+        if program is None:
+            raise PulumiFailed("The Pulumi CLI is not on PATH.", code="no_pulumi", hint="Install it, or mend PATH.")
+        command = [program, *arguments, "--non-interactive", "--color", "never"]
+        try:
+            done = subprocess.run(
+                command,
+                cwd=self.cwd,
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                stdout=None if shown else subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+                check=False,
+            )
+        except OSError as error:
+            raise PulumiFailed(
+                f"`pulumi {arguments[0]}` could not be started in {self.cwd}: {error.strerror}."
+            ) from error
+        if done.returncode == 0:
+            return done.stdout or ""
+        raise _failure(arguments, done.returncode, (done.stderr or "").strip() or (done.stdout or "").strip())
+
+
+def _failure(arguments: tuple[str, ...], code: int, said: str) -> PulumiFailed:
+    if _MISSING.search(said):
+        return StackMissing(said.removeprefix("error: ").rstrip("."), code="no_stack")
+    verb = " ".join(word for word in arguments[:2] if not word.startswith("-"))
+    if _LOCKED.search(said):
+        return StackLocked(f"`pulumi {verb}` was refused, as the stack is locked.", _lock(said))
+    said = "\n".join(said.splitlines()[-15:])
+    return PulumiFailed(f"`pulumi {verb}` failed with exit code {code}: {said}", code="pulumi_failed")
+
+
+def _lock(said: str) -> Lock | None:
+    found = _LOCK.search(said)
+    if found is None:
+        return None
+    host, pid = found["host"], int(found["pid"])
+    try:
+        at = datetime.fromisoformat(found["at"].replace("Z", "+00:00"))
+    except ValueError:
+        at = None
+    if at is not None and at.tzinfo is None:
+        at = at.replace(tzinfo=timezone.utc)
+    return Lock(found["user"], host, pid, at, _is_alive(pid) if host == socket.gethostname() else None)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    # A number that was given to another process since is not the run that locked the stack.
+    try:
+        return "pulumi" in Path(f"/proc/{pid}/comm").read_text()
+    except OSError:
+        return True
