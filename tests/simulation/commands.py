@@ -36,7 +36,7 @@ def run_command(world: World, step: Step) -> None:
                 world.engine(ctx).refresh()
             case "sweep" | "sweep --stack-export":
                 world.network.held = frozenset(resource.id for resource in world.checkpoint.resources.values())
-                _sweep(ctx, _export(world, ctx) if step.verb != "sweep" else None)
+                _sweep(world, ctx, _export(world, ctx) if step.verb != "sweep" else None)
             case _:
                 raise AssertionError(step.verb)
     finally:
@@ -58,15 +58,20 @@ class _OneByOne:
         return map(task, items)
 
 
-def _sweep(ctx: Context, export: StackExport | None) -> None:
-    """`pulumi-lium sweep --yes`. Raises `MayStillBill`."""
+def _sweep(world: World, ctx: Context, export: StackExport | None) -> None:
+    """`pulumi-lium sweep --yes`. Raises `MayStillBill`, but for clusters of others that it has left alone."""
     journal: Any = ctx.intents
     found = survey(lambda account: ctx, journal, export=export)
     with patch.object(sweep, "ThreadPoolExecutor", _OneByOne):
         removals = sweep.clean(lambda account: ctx, journal, found)
-    left = [removal for removal in removals if removal.error]
+    errors = {id(removal.finding): removal.error for removal in removals}
+    left = [
+        f"{finding.title}: {finding.problem or errors[id(finding)]}"
+        for finding in sweep.still_open(found, removals)
+        if finding.kind != "stranger" or finding.cluster_id in world.network.ours
+    ]
     if left:
-        raise MayStillBill("; ".join(f"{removal.finding.title}: {removal.error}" for removal in left))
+        raise MayStillBill("; ".join(left))
 
 
 def _export(world: World, ctx: Context) -> StackExport:

@@ -82,7 +82,7 @@ def schedule_of(seed: int) -> Schedule:
     return Schedule(
         tuple(steps),
         finale=rng.choice(_FINALES),
-        bare_finale=draw() < 0.3,
+        bare_finale=draw() < 0.0,
         idempotency=draw() < 0.7,
         cancel_in_flight=draw() < 0.8,
         delete_seconds=rng.choice((0.0, 5.0, 5.0, 45.0)),

@@ -34,6 +34,12 @@ _TRIES, _BETWEEN = 5, 360.0
 """A recovery that says that something may still arrive is run again after this many seconds."""
 _FOR_A_PERSON = ("nothing_matches", "ttl_over")
 """Refusals that say that the program has to change; what went before was settled first."""
+_FINALES = {
+    "up": ("up",),
+    "destroy": ("destroy", "sweep --stack-export"),
+    "sweep": ("sweep",),
+    "sweep --stack-export": ("sweep --stack-export",),
+}
 
 
 @dataclass
@@ -93,16 +99,17 @@ def _play(world: World, step: Step, verdict: Verdict) -> bool:
 
 
 def _recover(world: World, verdict: Verdict) -> None:
-    schedule = world.schedule
-    last = schedule.steps[-1] if schedule.steps else Step()
-    verbs = {"destroy": ("destroy", "sweep")}.get(schedule.finale, (schedule.finale,))
-    bare = schedule.bare_finale and schedule.finale in ()
-    for verb in verbs:
+    """The schedule's recovery, as a person does it: what says that it is not done is run again later."""
+    last = world.schedule.steps[-1] if world.schedule.steps else Step()
+    bare = world.schedule.bare_finale
+    for verb in _FINALES[world.schedule.finale]:
         step = replace(last, verb=verb, wait=0.0, kill=None, faults=(), bare=bare)
         for _ in range(_TRIES):
             if _play(world, step, verdict):
                 break
-            step = replace(step, wait=_BETWEEN, bare=False)
+            if verb == "sweep" and "--stack-export" in world.told[-1]:
+                verb = "sweep --stack-export"
+            step = replace(step, verb=verb, wait=_BETWEEN, bare=False)
         else:
             verdict.wrong += 1
             verdict.notes.append(f"{verb} does not come to an end: {world.told[-1:]}")

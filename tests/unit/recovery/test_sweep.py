@@ -173,6 +173,37 @@ def test_what_the_state_holds_is_left_alone_and_its_intent_closed(world: World, 
     assert sweeper.journal.look() == []
 
 
+def test_a_complete_order_is_not_removed_while_a_state_may_hold_it(
+    world: World, folder: Path, sweeper: Sweeper
+) -> None:
+    """Its intent stays open where the process dies after the engine's save, or where the journal could not be written.
+    Only the export of its own stack, or a person's prefix, says that no state holds it."""
+    process = Process(world, folder)
+    created = process.order()
+    process.die()
+    elsewhere = {**created.state, "cluster_id": "other", "idempotency_key": "another-key"}
+    for known in ({}, {"export": parse_export('{"resources": []}', "s", base_url=BASE_URL, now=world.ctx.clock.now())}):
+        found, removals = sweeper.sweep(**known)
+        (left,) = still_open(found, removals)
+        assert left.problem is not None
+        assert "the state of its stack (acme/web/dev) may hold it" in left.problem
+        assert f"--name-prefix {created.state['name']}" in left.problem
+    assert clusters(world) == {created.cluster_id}
+    found, removals = sweeper.sweep(export=exported(world, elsewhere))
+    assert still_open(found, removals) == []
+    assert clusters(world) == set()
+
+
+def test_a_complete_order_is_removed_by_the_prefix_of_a_person(world: World, folder: Path, sweeper: Sweeper) -> None:
+    process = Process(world, folder)
+    created = process.order()
+    process.die()
+    found, removals = sweeper.sweep(name_prefix=created.state["name"])
+    assert still_open(found, removals) == []
+    assert clusters(world) == set()
+    assert sweeper.journal.look() == []
+
+
 def test_a_create_that_was_cut_off_on_another_disk_is_found_by_its_exact_name(
     world: World, folder: Path, sweeper: Sweeper
 ) -> None:
