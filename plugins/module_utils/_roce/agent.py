@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from ansible_collections.lium.cluster.plugins.module_utils._roce.command import RailAt, Settings
@@ -27,7 +27,9 @@ from ansible_collections.lium.cluster.plugins.module_utils._roce.records import 
 #: A peer that cannot be reached counts as gone after this long; sooner when another host has said so already.
 _PATIENCE_S, _SHORT_PATIENCE_S = 10.0, 1.0
 _CALL_S = 3.0
-_RETRY_S = 0.2
+#: A refused call, or a question that was answered with "not yet", is repeated after the first of these, later the
+#: second.
+_RETRY_S, _SLOWEST_RETRY_S = 0.2, 1.0
 #: A server that waits for its client asks this often whether it is still to come.
 _ASK_S = 2.0
 #: The host's rental state is looked at again this often, between tests.
@@ -105,6 +107,13 @@ def _rail(row: Mapping[str, Any]) -> RailAt:
     return RailAt(**{**row, "slot": tuple(slot) if slot else None})
 
 
+def _pauses() -> Iterator[float]:
+    pause = _RETRY_S
+    while True:
+        yield pause
+        pause = min(pause * 1.3, _SLOWEST_RETRY_S)
+
+
 class Gone(Exception):
     """A meeting does not take place; ``name`` is its class in the records, ``host`` whom it failed for."""
 
@@ -142,7 +151,8 @@ class Agent:
         self._guarded = self._started
         self._at = -1
         self._state = "running"
-        self._why = ""
+        #: Why the run ended early, where that needs more than a word.
+        self.why = ""
         self._numbers = {host: number for number, host in enumerate(sorted(plan.hosts))}
         self._up = 1 << self._numbers[plan.host]
         self._accused: dict[str, set[str]] = {}
@@ -211,7 +221,7 @@ class Agent:
         self._at = _PAST_ALL
         self._state = "quarantined" if how == "quarantined" else "done"
         for appointment in missed:
-            self._miss(appointment, Gone(how, self._plan.host, self._why))
+            self._miss(appointment, Gone(how, self._plan.host, self.why))
         for key in list(self._exchange.waiting):
             link = self._exchange.waiting.pop(key)
             with contextlib.suppress(LinkClosed):
@@ -227,8 +237,8 @@ class Agent:
         if self._loop.clock() - self._guarded >= _GUARD_S:
             while True:
                 self._guarded = self._loop.clock()
-                self._why = self._guard.rented()
-                if self._why:
+                self.why = self._guard.rented()
+                if self.why:
                     return "rented"
                 if not self._guard.probing():
                     break
@@ -312,6 +322,7 @@ class Agent:
         """Calls a peer until it answers. One that has not started yet is waited for, one that is gone is not."""
         address = self._plan.hosts[peer][0].address
         since = self._loop.clock()
+        pauses = _pauses()
         while True:
             try:
                 link = self._exchange.call(address, {**message, "from": self._plan.host, **self._news()}, _CALL_S)
@@ -324,7 +335,7 @@ class Agent:
                 patience = _SHORT_PATIENCE_S if self._accused.get(peer) else _PATIENCE_S
                 if self._loop.clock() - since >= patience:
                     raise
-            if not self._pause(_RETRY_S):
+            if not self._pause(next(pauses)):
                 raise Gone("budget", self._plan.host, "the time was used up while calling the peer")
 
     def _ask(self, peer: str) -> dict[str, Any] | None:
@@ -344,8 +355,9 @@ class Agent:
     def _wait_for_round(self, number: int) -> None:
         """Until all who run before this round are through with it, or gone."""
         for host in self._plan.rounds[number - 1] if number and self._plan.rounds else ():
+            pauses = _pauses()
             while self._busy(host, number):
-                if not self._pause(_RETRY_S):
+                if not self._pause(next(pauses)):
                     raise Gone("budget", self._plan.host, "the time was used up while waiting for an earlier round")
 
     def _linger(self, expected: list[tuple[str, int]]) -> None:
@@ -354,7 +366,8 @@ class Agent:
         expected += [(host, own_last + 1) for hosts in self._plan.rounds[own_last + 1 :][:1] for host in hosts]
         self._told.clear()
         for peer, number in expected:
-            while peer not in self._told and self._busy(peer, number + 1) and self._pause(_RETRY_S):
+            pauses = _pauses()
+            while peer not in self._told and self._busy(peer, number + 1) and self._pause(next(pauses)):
                 pass
 
     def _busy(self, host: str, number: int) -> bool:

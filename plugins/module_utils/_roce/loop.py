@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-#: A predicate on something that gives no event (another process's socket) is looked at again this often.
-POLL_S = 0.02
+#: What gives no event (another process's socket) is looked at again this often at first, and less and less often then:
+#: on a slow host looking takes time from what is waited for.
+POLL_S, SLOWEST_POLL_S = 0.02, 0.25
 
 
 class Stopped(Exception):
@@ -69,3 +70,5 @@ class Loop:
                 return False
             for key, _ in self._selector.select(left if poll is None else min(left, poll)):
                 key.data()
+            if poll is not None:
+                poll = min(poll * 1.3, SLOWEST_POLL_S)

@@ -70,8 +70,18 @@ class DockerGuard:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = dict(environ)
         self._names: list[str] = []
+        self._failures = 0
 
     def rented(self) -> str:
+        """One look without an answer is a busy Docker; two in a row leave it open whether a rental runs."""
+        told = self._look()
+        self._failures = self._failures + 1 if told else 0
+        if told and self._failures > 1:
+            return told
+        return ", ".join(name for name in self._names if "pod_" in name)
+
+    def _look(self) -> str:
+        """Lists the containers; why it could not, empty when it could."""
         self._names = []
         try:
             done = subprocess.run(
@@ -80,7 +90,7 @@ class DockerGuard:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=20,
+                timeout=30,
             )
         except FileNotFoundError:
             return ""
@@ -89,7 +99,7 @@ class DockerGuard:
         if done.returncode != 0:
             return f"docker ps failed: {done.stderr.strip()[:200]}"
         self._names = done.stdout.split()
-        return ", ".join(name for name in self._names if "pod_" in name)
+        return ""
 
     def probing(self) -> bool:
         return "lium_roce_probe" in self._names
@@ -125,7 +135,16 @@ def _run(plan_path: str, records: TextIO, environ: Mapping[str, str]) -> int:
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         cpu = [round(one.ru_utime + one.ru_stime, 3) for one in used]
         seconds = round(loop.clock() - started, 3)
-        write({"end": how, "why": why, "seconds": seconds, "cpu_s": cpu, "memory_kib": used[0].ru_maxrss, "at": bench.now()})
+        write(
+            {
+                "end": how,
+                "why": why,
+                "seconds": seconds,
+                "cpu_s": cpu,
+                "memory_kib": used[0].ru_maxrss,
+                "at": bench.now(),
+            }
+        )
         return 0 if how in ("done", "budget", "quarantined") else 1
 
     try:
@@ -137,7 +156,8 @@ def _run(plan_path: str, records: TextIO, environ: Mapping[str, str]) -> int:
             # now.
             subprocess.run(["docker", "rm", "-f", CONTAINER], env=dict(bench.environ), capture_output=True, timeout=60)
         agent = Agent(plan, loop, bench, DockerGuard(bench.environ), write)
-        return end(agent.run())
+        how = agent.run()
+        return end(how, agent.why)
     except Stopped as exc:
         return end("stopped", str(exc))
     except Exception as exc:  # noqa: BLE001  the last line must be written whatever happens

@@ -54,13 +54,13 @@ def _matrix(fabric: Fabric) -> list[str]:
     width = max((len(host) for host in fabric.hosts), default=0)
     digits = len(str(len(fabric.hosts)))
     columns = [str(number + 1).rjust(digits) for number in range(len(fabric.hosts))]
-    lines = [f"{'':{width + digits + 2}}" + " ".join(columns)]
+    lines = [f"{'':{width + digits + 2}} " + " ".join(columns)]
     for number, host in enumerate(fabric.hosts):
         cells = []
         for peer in fabric.hosts:
             seen = statuses.get(frozenset((host, peer)), [NOT_MEASURED])
-            cells.append(" " if peer == host else _CELL[next(status for status in _WORST if status in seen)])
-        lines.append(f"{columns[number]}  {host:<{width}}" + "".join(f"{cell:>{digits + 1}}" for cell in cells)[1:])
+            cells.append("-" if peer == host else _CELL[next(status for status in _WORST if status in seen)])
+        lines.append(f"{columns[number]}  {host:<{width}}" + "".join(f"{cell:>{digits + 1}}" for cell in cells))
     return [*lines, "", ". proven  w proven, slow or only alone  X failed  ? not measured"]
 
 

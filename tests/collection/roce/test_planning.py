@@ -1,0 +1,283 @@
+"""From the looks at hosts to their plans, and from records to a verdict, all on the control node."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import zlib
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.lium.cluster.plugins.module_utils._roce.agent import Plan
+from ansible_collections.lium.cluster.plugins.module_utils._roce.command import RailAt, Settings
+from ansible_collections.lium.cluster.plugins.module_utils._roce.failures import End
+from ansible_collections.lium.cluster.plugins.module_utils._roce.perftest import Reading, read
+from ansible_collections.lium.cluster.plugins.module_utils._roce.records import Ends, measured, not_measured
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.conclusion import Conclusion, conclude
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.planning import OPTIONS, plan_reruns_of, plan_sweep
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.render import render
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.results import ResultsError, load, still_proven
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.runfolder import RERUN, SWEEP, RunFolder
+
+NOW = datetime(2026, 11, 3, 10, 0, tzinfo=timezone.utc)
+DROP = " Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\n"
+
+
+def rail(address: str, device: str = "mlx5_0", gid_index: int = 3) -> dict[str, Any]:
+    return {
+        "device": device,
+        "port": 1,
+        "gid_index": gid_index,
+        "address": address,
+        "link_gbps": 200.0,
+        "slot": [32.0, 16],
+        "numa": 0,
+    }
+
+
+def looks(n: int, rails: int = 1) -> dict[str, Any]:
+    return {
+        f"gpu{number:02}": {
+            "facts": {
+                "roce": {"refused": "", "rails": [rail(f"10.20.30.{number + 1}", f"mlx5_{r}") for r in range(rails)]}
+            }
+        }
+        for number in range(n)
+    }
+
+
+def options(**given: Any) -> dict[str, Any]:
+    return {**{name: option.get("default") for name, option in OPTIONS.items()}, **given}
+
+
+def finish(
+    folder: RunFolder, failing: set[frozenset[str]] = frozenset(), pass_name: str = SWEEP, lost: set[str] = frozenset()
+) -> dict[str, Any]:
+    """What agents would send: every test of the plans good at 195 Gb/s, but those of the failing pairs."""
+    ends = {}
+    run = folder.read_run()
+    for host in run["planned"]:
+        plan = folder.read_plan(pass_name, host)
+        if plan is None or host in lost:
+            continue
+        own = Plan.from_dict(json.loads(json.dumps(plan)))
+        rows = []
+        for appointment in own.appointments:
+            for server, client, number in appointment.tests:
+                ends_of = Ends(server, client, own.hosts[server][number], own.hosts[client][number])
+                if lost & {server, client}:
+                    rows.append(not_measured(ends_of, number, own.settings, "peer_lost", measured_at=NOW.isoformat()))
+                    continue
+                bad = frozenset((server, client)) in failing
+                reading = read(End(1, DROP)) if bad else Reading(195.0, None, 4096)
+                rows.append(
+                    measured(
+                        ends_of,
+                        number,
+                        own.settings,
+                        reading,
+                        seconds=1.5,
+                        measured_at=NOW.isoformat(),
+                        counters={},
+                        alone=appointment.alone,
+                    )
+                )
+        folder.write_records(
+            pass_name, host, base64.b64encode(zlib.compress("\n".join(map(json.dumps, rows)).encode())).decode()
+        )
+        ends[host] = {"ended": "done"}
+    return ends
+
+
+def verify(tmp_path: Path, n: int = 6, failing: set[frozenset[str]] = frozenset(), **given: Any) -> Conclusion:
+    folder = RunFolder(str(tmp_path / "run"))
+    (tmp_path / "run").mkdir(exist_ok=True)
+    planned = plan_sweep(options(**given), looks(n), folder, "run-1", NOW)
+    folder.write_plans(SWEEP, planned.plans)
+    ends = finish(folder, failing)
+    again = plan_reruns_of(folder, True)
+    folder.write_plans(RERUN, again.plans)
+    finish(folder, failing, RERUN)
+    return conclude(folder, ends, {"gpu00": "11111111-1111-4111-8111-111111111111"}, NOW)
+
+
+def save(path: Path, conclusion: Conclusion) -> Path:
+    path.write_text(json.dumps(conclusion.report))
+    return path
+
+
+def test_all_good(tmp_path: Path) -> None:
+    done = verify(tmp_path)
+    (fabric,) = done.fabrics
+    assert (len(fabric.good), fabric.pairs, fabric.guilty, fabric.lost) == (15, 15, [], {})
+    assert fabric.sellable.hosts == tuple(f"gpu{number:02}" for number in range(6))
+    assert {record["status"] for records in done.host_records.values() for record in records} == {"OK"}
+    screen = render(fabric)
+    assert "15 of 15 pairs proven" in screen
+    assert "all 6 hosts" in screen
+    assert "Guilty" not in screen
+
+
+def test_a_sick_host_is_named_and_left_out(tmp_path: Path) -> None:
+    failing = {frozenset(("gpu02", f"gpu{number:02}")) for number in range(6) if number != 2}
+    done = verify(tmp_path, failing=failing)
+    (fabric,) = done.fabrics
+    assert [(part.kind, part.hosts) for part in fabric.guilty] == [("host", ("gpu02",))]
+    assert "gpu02" not in fabric.sellable.hosts
+    assert len(fabric.sellable.hosts) == 5
+    assert fabric.fix_first == [{"repair": "host gpu02", "sellable": 6}]
+    assert done.host_records["gpu02"][0]["status"] == "MUST_FIX"
+    screen = render(fabric)
+    assert "host gpu02 (5 pairs)" in screen
+    assert "UDP 4791" in screen
+    assert "5 of 6 hosts" in screen
+
+
+def test_the_file_of_results(tmp_path: Path) -> None:
+    report = verify(tmp_path, failing={frozenset(("gpu00", "gpu01"))}).report
+    assert report["schema"] == "lium.cluster.roce/1"
+    # The reruns add what they measured: here the failed pair the other way round.
+    assert len({(row["a"], row["b"]) for row in report["records"]}) == 15
+    entries = report["platform"]["gpu01"]
+    assert len(entries) == 5
+    failed = next(entry for entry in entries if entry["peer_address"] == "10.20.30.1")
+    assert failed == {
+        "peer_executor_uuid": "11111111-1111-4111-8111-111111111111",
+        "peer_address": "10.20.30.1",
+        "gigabits_per_second": None,
+        "measured_at": NOW.isoformat(),
+    }
+    assert all(entry["gigabits_per_second"] == 195.0 for entry in entries if entry is not failed)
+
+
+def test_what_is_proven_and_fresh_is_not_measured_again(tmp_path: Path) -> None:
+    path = save(tmp_path / "results.json", verify(tmp_path, failing={frozenset(("gpu00", "gpu01"))}))
+    folder = RunFolder(str(tmp_path))
+    again = plan_sweep(options(results_path=str(path)), looks(6), folder, "run-2", NOW + timedelta(hours=1))
+    assert (again.counts["pairs"], again.counts["kept"], sorted(again.plans)) == (1, 14, ["gpu00", "gpu01"])
+    joined = plan_sweep(options(results_path=str(path)), looks(7), folder, "run-3", NOW + timedelta(hours=1))
+    assert joined.counts["pairs"] == 1 + 6
+    stale = plan_sweep(options(results_path=str(path)), looks(6), folder, "run-4", NOW + timedelta(hours=7))
+    assert stale.counts["pairs"] == 15
+    full = plan_sweep(options(results_path=str(path), mode="full"), looks(6), folder, "run-5", NOW)
+    assert full.counts["kept"] == 0
+
+
+def test_a_run_that_has_nothing_to_measure_keeps_its_verdict(tmp_path: Path) -> None:
+    path = save(tmp_path / "results.json", verify(tmp_path))
+    folder = RunFolder(str(tmp_path))
+    planned = plan_sweep(options(results_path=str(path)), looks(6), folder, "run-2", NOW)
+    assert planned.plans == {}
+    (fabric,) = conclude(folder, {}, {}, NOW).fabrics
+    assert len(fabric.good) == 15
+
+
+@pytest.mark.parametrize("change", [{"address": "10.20.30.99"}, {"gid_index": 5}, {"device": "mlx5_9"}])
+def test_a_rail_that_changed_is_measured_again(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = save(tmp_path / "results.json", verify(tmp_path))
+    seen = looks(6)
+    seen["gpu03"]["facts"]["roce"]["rails"][0].update(change)
+    planned = plan_sweep(options(results_path=str(path)), seen, RunFolder(str(tmp_path)), "run-2", NOW)
+    assert planned.counts["pairs"] == 5
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"records": 1}', "{", '{"records": [1]}'])
+def test_a_broken_file_of_results_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(text)
+    with pytest.raises(ResultsError, match=r"results\.json"):
+        load(str(path))
+
+
+def test_a_record_that_is_not_understood_proves_nothing() -> None:
+    rails = {"a": [RailAt("mlx5_0", 1, 3, "10.0.0.1")]}
+    odd: list[Any] = [{}, {"measured_at": 3}, {"measured_at": NOW.isoformat(), "a": "a", "b": "b", "rail": "x"}]
+    assert still_proven(odd, rails, mode="platform", now=NOW, max_age_s=60) == {}
+
+
+def test_hosts_meet_in_their_segment_only(tmp_path: Path) -> None:
+    seen = looks(4)
+    for number, name in enumerate(("gpu02", "gpu03")):
+        seen[name]["facts"]["roce"]["rails"] = [rail(f"10.20.31.{number + 1}")]
+    planned = plan_sweep(options(), seen, RunFolder(str(tmp_path)), "run-1", NOW)
+    assert (planned.counts["pairs"], planned.counts["rounds"]) == (2, 1)
+
+
+def test_refusals_are_named_and_keep_a_host_out(tmp_path: Path) -> None:
+    seen = looks(5)
+    seen["gpu00"]["facts"]["roce"] = {"refused": "a rental runs (pod_x)", "rails": []}
+    seen["gpu01"] = {"failed": True, "msg": "no python"}
+    seen["gpu03"]["facts"]["roce"]["rails"] = seen["gpu02"]["facts"]["roce"]["rails"]
+    planned = plan_sweep(options(), seen, RunFolder(str(tmp_path)), "run-1", NOW)
+    assert planned.plans == {}
+    assert planned.counts["refused"] == {
+        "gpu00": "a rental runs (pod_x)",
+        "gpu01": "could not be looked at: no python",
+        "gpu02": "roce.duplicate_address: 10.20.30.3 on gpu02, gpu03",
+        "gpu03": "roce.duplicate_address: 10.20.30.3 on gpu02, gpu03",
+    }
+    for host, reason in planned.counts["refused"].items():
+        assert f"{host}: {reason}" in planned.summary
+
+
+def test_a_host_that_never_answers_again_is_named_lost(tmp_path: Path) -> None:
+    folder = RunFolder(str(tmp_path))
+    planned = plan_sweep(options(), looks(5), folder, "run-1", NOW)
+    folder.write_plans(SWEEP, planned.plans)
+    ends = finish(folder, lost={"gpu04"})
+    done = conclude(folder, {**ends, "gpu04": {"unreachable": True, "msg": "timed out"}}, {}, NOW)
+    (fabric,) = done.fabrics
+    assert list(fabric.lost) == ["gpu04"]
+    assert fabric.guilty == []
+    assert len(fabric.sellable.hosts) == 4
+    assert fabric.fix_first[0]["repair"].startswith("host gpu04")
+    assert done.host_records["gpu04"][0]["status"] == "UNKNOWN"
+    assert "0 failed, 4 not measured" in render(fabric)
+
+
+def test_no_pair_disappears_when_both_hosts_are_lost(tmp_path: Path) -> None:
+    folder = RunFolder(str(tmp_path))
+    planned = plan_sweep(options(), looks(4), folder, "run-1", NOW)
+    folder.write_plans(SWEEP, planned.plans)
+    ends = finish(folder, lost={"gpu02", "gpu03"})
+    done = conclude(folder, ends, {}, NOW)
+    assert len(done.report["records"]) == 6
+    pair = next(row for row in done.report["records"] if (row["a"], row["b"]) == ("gpu02", "gpu03"))
+    assert (pair["status"], pair["class"]) == ("NOT_MEASURED", "not_run")
+
+
+@pytest.mark.parametrize("given", [{"qps": 4}, {"tclass": 106}, {"iterations": 10}, {"duration_s": 10}])
+def test_the_platforms_arguments_are_not_to_be_changed(tmp_path: Path, given: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(given))):
+        plan_sweep(options(**given), looks(2), RunFolder(str(tmp_path)), "run-1", NOW)
+
+
+def test_the_diagnostic_mode(tmp_path: Path) -> None:
+    planned = plan_sweep(options(mode="full", tclass=106), looks(3, rails=2), RunFolder(str(tmp_path)), "run-1", NOW)
+    assert planned.counts["tests"] == 3 * 2 * 2
+    plan = Plan.from_dict(json.loads(json.dumps(planned.plans["gpu00"])))
+    assert plan.settings == Settings(18615, 5000, 10, 4, 106, diagnostic=True)
+    assert plan.limits.test_s == 40
+    assert [plan.settings.port_of(number) for number in (0, 1)] == [18615, 18616]
+
+
+def test_a_large_fabric_shows_its_open_pairs_instead_of_a_matrix(tmp_path: Path) -> None:
+    failing = {frozenset(("gpu07", f"gpu{number:02}")) for number in range(60) if number != 7}
+    (fabric,) = verify(tmp_path, 60, failing).fabrics
+    screen = render(fabric)
+    assert "gpu07: 59 (" in screen
+    assert max(map(len, screen.splitlines())) <= 120
+
+
+def test_the_matrix_is_symmetric(tmp_path: Path) -> None:
+    (fabric,) = verify(tmp_path, 4, {frozenset(("gpu00", "gpu03"))}).fabrics
+    rows = [line.split() for line in render(fabric).splitlines() if line[:1].isdigit()]
+    assert [len(row) for row in rows] == [5] * 4
+    cells = [line for line in render(fabric).splitlines() if line[:1].isdigit()]
+    for (i, first), (j, second) in itertools.combinations(enumerate(cells), 2):
+        column = len("1  gpu00 ") + 2 * j
+        mirrored = len("1  gpu00 ") + 2 * i
+        assert first[column] == second[mirrored]
