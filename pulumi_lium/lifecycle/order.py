@@ -25,6 +25,7 @@ from .context import Context
 from .errors import InvalidInputs, NothingMatches, OperationFailed
 from .inputs import ClusterArgs, cluster_args
 from .intents import Intent
+from .members import by_rank
 from .resume import resume
 from .selection import Pick, select
 from .settle import Placed, send, settle
@@ -213,10 +214,12 @@ def _intent(
 
 
 def _limit(ctx: Context, args: ClusterArgs, intent: Intent, placed: Placed) -> tuple[list[Pod], list[str]]:
-    """Gives every member its removal time; what has none is told here and stays in the state."""
+    """Gives every member that has none its removal time; what lacks it still is told here and stays in the state."""
     if args.ttl is None:
         return placed.members, []
-    members, failed = ttl.schedule(ctx, placed.members, intent.opened_at + args.ttl)
+    at = intent.opened_at + args.ttl
+    changed, failed = ttl.schedule(ctx, ttl.off_schedule(placed.members, at), at)
+    members = by_rank({pod.id: pod for pod in (*placed.members, *changed)}.values())
     if failed:
         ctx.report(
             f"warning: {args.name}: no removal time could be set for {'; '.join(failed)}. The cluster bills"

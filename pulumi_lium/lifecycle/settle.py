@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from pulumi_lium.api import (
     RENT_IDEMPOTENCY,
@@ -66,6 +68,7 @@ def settle(ctx: Context, intent: Intent, outcome: OrderAnswer | LiumError) -> Pl
         intent = _leaving(ctx, intent)
     if isinstance(outcome, OrderAnswer) and outcome.pod_ids:
         _note(ctx, replace(intent, stage="answered", pod_ids=tuple(outcome.pod_ids)))
+        _limit(ctx, intent, outcome.pod_ids)
         placed = _find(ctx, intent, frozenset(outcome.pod_ids))
     else:
         placed = _find(ctx, intent, frozenset())
@@ -76,6 +79,22 @@ def settle(ctx: Context, intent: Intent, outcome: OrderAnswer | LiumError) -> Pl
         ctx.intents.close(intent.idempotency_key)
         raise refusal
     raise _unsettled(intent, outcome)
+
+
+def _limit(ctx: Context, intent: Intent, pod_ids: Iterable[str]) -> None:
+    """Sets the removal time of every pod at the first moment at which its id is known.
+
+    Until then nothing but this process bounds what the cluster costs, should the machine be lost with its disk. What
+    fails here is tried again, and told, once the members are listed.
+    """
+    if intent.ttl_seconds is None:
+        return
+    at = intent.opened_at + timedelta(seconds=intent.ttl_seconds)
+    if at <= ctx.clock.now():
+        return  # of an old order that is placed only now: whoever takes it over sets the time
+    for pod_id in pod_ids:
+        with suppress(LiumError):
+            ctx.api.pods.schedule_removal(pod_id, at)
 
 
 def _resend(ctx: Context, intent: Intent, lost: LiumError) -> tuple[OrderAnswer | LiumError, LiumError | None]:

@@ -174,7 +174,7 @@ def test_shortly_after_the_order_one_empty_listing_proves_nothing(world: World) 
 
 
 def test_an_order_that_left_members_without_the_limit_is_completed_even_if_a_person_did_it(world: World) -> None:
-    world.fault("POST /pods/*/schedule-removal", "status", code=500, times=3)
+    world.fault("POST /pods/*/schedule-removal", "status", code=500, times=9)
     created = world.running(ttl="2h")
     assert created.state["unscheduled"]
     at = datetime.fromisoformat(created.state["ordered_at"]) + timedelta(hours=2)

@@ -328,28 +328,6 @@ def test_a_failed_order_gives_its_machines_back_to_the_program(world: World) -> 
     assert world.check(owner="acme/web/dev/two", fabric_type="infiniband")["planned"]["machines"] == ["a1", "a2"]
 
 
-def test_a_limit_that_one_member_did_not_get_is_not_hidden(world: World) -> None:
-    inputs = world.check(ttl="2h")
-    world.fault("POST /pods/*/schedule-removal", "status", code=500, times=3)
-    created = order(world.ctx, inputs)
-    state = created.state
-    assert state["expires_at"] is None
-    assert len(state["unscheduled"]) == 1
-    assert world.said("no removal time could be set for rank 0")
-    assert world.said("$32.00 an hour until it is removed")
-    times = [pod["removal_scheduled_at"] for pod in sorted(world.listed(), key=lambda p: p["cluster_node_index"])]
-    assert times[0] is None
-    assert times[1] is not None
-
-
-def test_the_limit_goes_to_every_member_before_anything_is_waited_for(world: World) -> None:
-    world.order(nodes=4, ttl="90m")
-    assert {pod["removal_scheduled_at"][:16] for pod in world.listed()} == {
-        (world.ctx.clock.now() + timedelta(minutes=90)).isoformat()[:16]
-    }
-    assert world.clock.at == START
-
-
 def test_clusters_of_one_program_leave_each_other_their_machines(world: World) -> None:
     first = world.check(owner="acme/web/dev/one", resource="one")
     second = world.check(owner="acme/web/dev/two", resource="two")

@@ -171,7 +171,7 @@ def test_a_member_that_cannot_be_changed_is_named_with_its_price(world: World) -
 
 
 def test_a_limit_that_one_member_lacked_is_completed(world: World) -> None:
-    world.fault("POST /pods/*/schedule-removal", "status", code=500, times=3)
+    world.fault("POST /pods/*/schedule-removal", "status", code=500, times=9)
     created = world.running(ttl="8h")
     assert created.state["unscheduled"]
     state = changed(world, created, ttl="8h")

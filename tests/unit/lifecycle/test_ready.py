@@ -177,7 +177,7 @@ def test_a_key_that_is_refused_ends_the_wait_and_not_the_cluster(world: World) -
 
 
 def test_an_incomplete_limit_fails_the_update_and_keeps_the_cluster(world: World) -> None:
-    world.fault("POST /pods/*/schedule-removal", "status", code=500, times=3)
+    world.fault("POST /pods/*/schedule-removal", "status", code=500, times=9)
     created = world.order(ttl="8h")
     with pytest.raises(OperationFailed, match=r"no removal time for rank 0.*\$32\.00 an hour"):
         wait(world, created)
