@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from pulumi_lium.lifecycle.errors import OrderUnsettled
 from pulumi_lium.lifecycle.intents import Intent
 from pulumi_lium.lifecycle.order import order
 from pulumi_lium.lifecycle.settle import settle
-from tests.support.world import World
+from tests.support.world import START, World
 
 RENT = "POST /executors/cluster/rent"
 
