@@ -21,6 +21,7 @@ COMMANDS = {
     "offers": _Entry("Show the fabrics that are on sale."),
     "doctor": _Entry("Look at everything that an order needs."),
     "sweep": _Entry("List what bills and is owned by nobody; remove it with --yes."),
+    "recover": _Entry("Settle creates that were cut off into a stack's state."),
     "emulator": _Entry("Run the Lium API on this machine, faults included.", extra="emulator"),
 }
 

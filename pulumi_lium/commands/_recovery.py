@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import click
@@ -38,6 +39,29 @@ wait_option = click.option(
     " Ended sooner, it stays open and the exit code is 4.",
 )
 yes_option = click.option("--yes", is_flag=True, help="Do it; without this it is only shown.")
+
+
+def _lock_span(ctx: click.Context, param: click.Parameter, value: str) -> timedelta:
+    return timedelta(0) if value.strip() == "0" else span(ctx, param, value) or timedelta(0)
+
+
+stack_option = click.option("--stack", required=True, help="The stack: NAME, ORGANIZATION/NAME or with its project.")
+cwd_option = click.option(
+    "--cwd",
+    default=".",
+    show_default=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of the Pulumi project.",
+)
+lock_age_option = click.option(
+    "--lock-age",
+    default="10m",
+    show_default=True,
+    callback=_lock_span,
+    metavar="SPAN",
+    help="A lock of a run on another machine is taken off when it is older; 0 takes it off whatever its age. On this"
+    " machine the run itself is looked for.",
+)
 
 
 def journal() -> FileIntents:

@@ -179,11 +179,15 @@ def _state(
         fabric_id=intent.fabric_id,
         fabric_type=intent.fabric_type,
         price_per_hour=intent.price_per_hour,
-        template_id=intent.body.get("template_id") or inputs.get("template_id"),
+        template_id=intent.body.get("template_id") or _template(placed.members) or inputs.get("template_id"),
         idempotency_key=intent.idempotency_key,
         pod_ids=list(placed.pod_ids),
         unscheduled=unscheduled or [],
     )
+
+
+def _template(members: list[Pod]) -> str | None:
+    return next((pod.template.id for pod in members if pod.template and pod.template.id), None)
 
 
 def _limit(ctx: Context, args: ClusterArgs, intent: Intent, members: list[Pod]) -> tuple[list[Pod], list[str]]:

@@ -41,14 +41,19 @@ class OpenIntent:
     """A living process holds it: it is at work, and nobody else may settle it."""
 
 
-def journal_folder(environ: Mapping[str, str]) -> Path:
-    """Where this user's intents are kept (`PULUMI_LIUM_STATE_DIR`, else the platform's state folder)."""
+def state_folder(environ: Mapping[str, str]) -> Path:
+    """Where this user's intents and copies of states are kept (`PULUMI_LIUM_STATE_DIR`, else the platform's folder)."""
     named = environ.get(STATE_DIR_VARIABLE)
     if named:
-        return Path(named) / "intents"
+        return Path(named)
     import platformdirs
 
-    return platformdirs.user_state_path("pulumi-lium") / "intents"
+    return platformdirs.user_state_path("pulumi-lium")
+
+
+def journal_folder(environ: Mapping[str, str]) -> Path:
+    """Where this user's intents are kept."""
+    return state_folder(environ) / "intents"
 
 
 class FileIntents:

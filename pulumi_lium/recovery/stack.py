@@ -9,7 +9,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -143,6 +143,35 @@ class PulumiStack:
         if done.returncode == 0:
             return done.stdout or ""
         raise _failure(arguments, done.returncode, (done.stderr or "").strip() or (done.stdout or "").strip())
+
+
+def take_off_dead_lock(
+    stack: PulumiStack, locked: StackLocked, oldest: timedelta, now: datetime, report: Callable[[str], None]
+) -> None:
+    """Takes the lock of a run that has died off, and says how old it is. Raises `StackLocked` where the run may live.
+
+    On this machine the process table tells. A run of another machine counts as dead once its lock is `oldest` old.
+    """
+    lock = locked.lock
+    age = lock.age(now) if lock else None
+    if lock is not None and lock.alive:
+        raise StackLocked(f"{locked.message} It is held by {lock}, which is alive: end that run first", lock)
+    if (lock is None or lock.alive is None) and oldest > timedelta(0) and (age is None or age < oldest):
+        whose = f"by {lock}, " if lock else ""
+        when = f"{_seconds(age)} ago" if age is not None else "at a time that is not told"
+        raise StackLocked(
+            f"{locked.message} It was locked {whose}{when}, and whether that run is alive cannot be seen from here."
+            f" A lock older than {_seconds(oldest)} is taken off: if the run is dead, pass --lock-age 0",
+            lock,
+        )
+    old = f"{_seconds(age)} old" if age is not None else "of unknown age"
+    report(f"The stack's lock{f' of {lock}' if lock else ''} is {old} and its run is dead: it is taken off.")
+    stack.cancel()
+
+
+def _seconds(span: timedelta) -> str:
+    seconds = span.total_seconds()
+    return f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 60:.0f} min"
 
 
 def _failure(arguments: tuple[str, ...], code: int, said: str) -> PulumiFailed:

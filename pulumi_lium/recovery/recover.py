@@ -1,0 +1,259 @@
+"""Creates that were cut off, settled into the stack's state: adopted there, or removed and dropped (design 3.7).
+
+On another disk the next `pulumi up` would only warn of them and order again. The state is edited the way the engine
+itself would have written it: the pending operation goes, the resource stands in its place with id and outputs.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from pulumi_lium.api.errors import LiumError
+from pulumi_lium.lifecycle.abandoned import locate, remove_placed, resolve, settled_from
+from pulumi_lium.lifecycle.context import Context
+from pulumi_lium.lifecycle.errors import InvalidInputs, OperationFailed
+from pulumi_lium.lifecycle.inputs import ClusterArgs, parse_cluster_inputs, selectors_of
+from pulumi_lium.lifecycle.intents import Intent, NullIntents
+from pulumi_lium.lifecycle.members import total_price
+from pulumi_lium.lifecycle.resume import misfits, take_over
+from pulumi_lium.lifecycle.settle import Placed
+from pulumi_lium.lifecycle.values import has_unknown, parse_ttl, usd
+
+from .export import PendingCreate, StackExport, deployment_of
+from .intents import FileIntents
+from .stack import PulumiStack, StackLocked, take_off_dead_lock
+from .survey import Contexts
+
+Action = Literal["adopt", "remove", "drop"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happens with one create that was cut off, and why. `placed` is its cluster, where a listing shows it."""
+
+    create: PendingCreate
+    intent: Intent
+    placed: Placed | None
+    action: Action
+    why: str
+
+    @property
+    def price_per_hour(self) -> float | None:
+        members = self.placed.members if self.placed else []
+        return total_price([pod.price_per_hour for pod in members]) or self.intent.price_per_hour
+
+    def __str__(self) -> str:
+        what = f"{self.intent.pod_name}"
+        if self.placed is not None:
+            what += f" (cluster {self.placed.cluster_id}, {usd(self.price_per_hour)})"
+        does = {"adopt": "adopt into the state", "remove": "remove", "drop": "drop the pending operation of"}
+        return f"{does[self.action]} {what}: {self.why}"
+
+
+def plan(contexts: Contexts, journal: FileIntents, export: StackExport) -> list[Step]:
+    """What would be done with each create that was cut off, by what the listing shows now. Changes nothing."""
+    entries = {entry.intent.pod_name: entry for entry in journal.look()}
+    steps = []
+    for create in export.pending:
+        entry = entries.get(create.intent.pod_name)
+        if entry is not None and entry.held:
+            raise OperationFailed(
+                f"A living process is at work on the order of {create.intent.pod_name}. Wait until it has ended, then"
+                " run `pulumi-lium recover` again",
+                code="intent_held",
+            )
+        ctx = contexts(create.intent.account)
+        intent = entry.intent if entry is not None else create.intent
+        placed = None if intent.stage == "opened" else locate(ctx.api.pods.list(), intent)
+        steps.append(_step(ctx, export, create, intent, placed))
+    return steps
+
+
+def settle_all(
+    contexts: Contexts, journal: FileIntents, export: StackExport, *, patience: float = math.inf
+) -> tuple[list[Step], dict[str, Any]]:
+    """Settles every create that was cut off: what was done, and the export as it is to be imported.
+
+    An adopted cluster has its time limit; a removed one is seen to be gone. Raises as soon as one cannot be settled;
+    the state is untouched then, and what was done already is found again by the next run.
+    """
+    document = copy.deepcopy(dict(export.document))
+    claimed = {
+        intent.pod_name: intent
+        for owner in {create.intent.owner for create in export.pending}
+        for intent in journal.claim_abandoned(owner)
+    }
+    done = []
+    try:
+        for create in export.pending:
+            mine = claimed.get(create.intent.pod_name)
+            ctx = contexts(create.intent.account)
+            if mine is None:
+                ctx = replace(ctx, intents=NullIntents())
+            intent = mine or create.intent
+            placed = resolve(ctx, intent, patience=patience)
+            step = _step(ctx, export, create, intent, placed)
+            if step.action == "adopt":
+                assert placed is not None
+                cluster_id, state = take_over(ctx, _args(create.inputs), create.inputs, _dated(step), placed)
+                _put_resource(document, create, cluster_id, state)
+            elif step.action == "remove":
+                assert placed is not None
+                remove_placed(ctx, intent, placed)
+            if step.action == "drop":
+                ctx.intents.close(intent.idempotency_key)
+            done.append(step)
+        _drop_operations(document, {step.create.place for step in done})
+        return done, document
+    finally:
+        for intent in claimed.values():
+            journal.release(intent.idempotency_key)
+
+
+def recover(
+    stack: PulumiStack,
+    contexts: Contexts,
+    journal: FileIntents,
+    export: StackExport,
+    *,
+    now: datetime,
+    lock_age: timedelta,
+    report: Callable[[str], None],
+    patience: float = math.inf,
+) -> list[Step]:
+    """Settles every create that was cut off, and imports the edited state. A failed import loses nothing.
+
+    Raises where the state was written by somebody else meanwhile, or is locked by a run that may be alive.
+    """
+    steps, document = settle_all(contexts, journal, export, patience=patience)
+    try:
+        if json.loads(stack.export()) != export.document:
+            raise OperationFailed(
+                "The state was written by somebody else meanwhile, so it was left as it is", code="state_changed"
+            )
+        try:
+            stack.import_(document)
+        except StackLocked as locked:
+            take_off_dead_lock(stack, locked, lock_age, now, report)
+            stack.import_(document)
+    except LiumError as error:
+        open_ones = [f"{step.intent.pod_name} ({usd(step.price_per_hour)})" for step in steps if step.action == "adopt"]
+        bills = f" Not in the state, and may bill: {', '.join(open_ones)}." if open_ones else ""
+        raise OperationFailed(
+            f"{str(error).rstrip('.')}. The state was not changed.{bills} Run `pulumi-lium recover` again",
+            code="not_imported",
+        ) from error
+    _close_adopted(journal, steps)
+    return steps
+
+
+def _close_adopted(journal: FileIntents, steps: list[Step]) -> None:
+    """After the import: the state holds these clusters, so their intents are closed."""
+    names = {step.intent.pod_name for step in steps if step.action == "adopt"}
+    for owner in {step.intent.owner for step in steps}:
+        for intent in journal.claim_abandoned(owner):
+            if intent.pod_name in names:
+                journal.close(intent.idempotency_key)
+            else:
+                journal.release(intent.idempotency_key)
+
+
+def keep_copy(export: StackExport, folder: Path, stack: str, now: datetime) -> Path:
+    """The export as it was, in a file of its own that only this user can read."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    name = "".join(character if character.isalnum() or character in "._-" else "-" for character in stack)
+    path = folder / f"{name}-{now:%Y%m%dT%H%M%S.%f}.json"
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(export.document, indent=1), encoding="utf-8")
+    return path
+
+
+def _step(ctx: Context, export: StackExport, create: PendingCreate, intent: Intent, placed: Placed | None) -> Step:
+    if placed is None:
+        until = settled_from(intent)
+        if ctx.clock.now() < until:
+            why = f"no listing shows it, and it may still arrive until {until:%H:%M:%S} UTC; that is waited for"
+        else:
+            why = "no such cluster exists"
+        return Step(create, intent, None, "drop", why)
+    if any(owned.cluster_id == placed.cluster_id for owned in export.clusters):
+        return Step(create, intent, None, "drop", "the state holds its cluster already")
+    taken = [owned for owned in export.clusters if owned.urn == create.urn]
+    if taken:
+        why = f"its resource holds another cluster by now ({taken[0].cluster_id})"
+        return Step(create, intent, placed, "remove", why)
+    reasons = misfits(ctx, _args(create.inputs), create.inputs, intent, placed)
+    if reasons:
+        return Step(create, intent, placed, "remove", "; ".join(reasons))
+    return Step(create, intent, placed, "adopt", "it is what the create asked for")
+
+
+def _args(inputs: Mapping[str, Any]) -> ClusterArgs:
+    """What is needed of the inputs to take a cluster over. Those that are secrets are ciphertext here, and stay so."""
+    kept, failures = parse_cluster_inputs(inputs)
+    ttl = kept.get("ttl")
+    unreadable = [(name, reason) for name, reason in failures if name in ("nodes", "ttl")]
+    if unreadable or has_unknown(ttl):
+        raise InvalidInputs(unreadable or [("ttl", "is not known")])
+    return ClusterArgs(
+        selectors=selectors_of(kept),
+        owner=kept.get("owner", ""),
+        ttl=parse_ttl(ttl) if ttl is not None else None,
+        name=kept.get("name"),
+        account=kept.get("account"),
+    )
+
+
+def _dated(step: Step) -> Intent:
+    """The intent with what the listing and the plan tell: when it was ordered, and on which fabric."""
+    assert step.placed is not None
+    intent, members = step.intent, step.placed.members
+    if intent.body:
+        return intent
+    ordered = min((pod.created_at for pod in members if pod.created_at is not None), default=intent.opened_at)
+    planned = step.create.inputs.get("planned")
+    plan_: Mapping[str, Any] = planned if isinstance(planned, Mapping) else {}
+    machines = {pod.node.id for pod in members if pod.node}
+    if not machines or machines != set(plan_.get("machines") or ()):
+        return replace(intent, opened_at=ordered)
+    return replace(intent, opened_at=ordered, fabric_id=plan_.get("fabric_id"), fabric_type=plan_.get("fabric_type"))
+
+
+def _put_resource(document: dict[str, Any], create: PendingCreate, cluster_id: str, state: Mapping[str, Any]) -> None:
+    """The resource as the engine would have written it, in the place of the one that it replaces."""
+    deployment = deployment_of(document)
+    operation = deployment["pending_operations"][create.place]
+    inputs = operation["resource"]["inputs"]
+    hidden = {name: value for name, value in inputs.items() if name.startswith("__")}
+    resource = {**operation["resource"], "id": cluster_id, "outputs": {**state, **hidden}}
+    resources = deployment.get("resources") or []
+    for place, row in enumerate(resources):
+        if row.get("urn") == create.urn and row.get("pendingReplacement"):
+            resources[place] = resource
+            break
+    else:
+        resources.append(resource)
+    deployment["resources"] = resources
+    _store(document, deployment)
+
+
+def _drop_operations(document: dict[str, Any], places: set[int]) -> None:
+    deployment = deployment_of(document)
+    operations = deployment.get("pending_operations") or []
+    left = [operation for place, operation in enumerate(operations) if place not in places]
+    if left:
+        deployment["pending_operations"] = left
+    else:
+        deployment.pop("pending_operations", None)
+    _store(document, deployment)
+
+
+def _store(document: dict[str, Any], deployment: dict[str, Any]) -> None:
+    document["deployment"] = deployment
