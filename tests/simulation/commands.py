@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
 
 from pulumi_lium.api.errors import LiumError
 from pulumi_lium.lifecycle.context import Context
-from pulumi_lium.recovery import sweep
+from pulumi_lium.recovery import recover, sweep
 from pulumi_lium.recovery.export import CLUSTER_TYPE, StackExport, parse_export
+from pulumi_lium.recovery.stack import PulumiFailed
 from pulumi_lium.recovery.survey import survey
 
-from .engine import Checkpoint
+from .engine import Checkpoint, Pending, Resource, over_the_wire
 from .schedule import Step
 from .wire import SETTINGS
 from .world import World
@@ -37,6 +39,11 @@ def run_command(world: World, step: Step) -> None:
             case "sweep" | "sweep --stack-export":
                 world.network.held = frozenset(resource.id for resource in world.checkpoint.resources.values())
                 _sweep(world, ctx, _export(world, ctx) if step.verb != "sweep" else None)
+            case "sweep --name-prefix":
+                for name in sorted(world.names_told):
+                    _sweep(world, ctx, _export(world, ctx), name_prefix=name)
+            case "recover":
+                _recover(world, ctx)
             case _:
                 raise AssertionError(step.verb)
     finally:
@@ -58,10 +65,10 @@ class _OneByOne:
         return map(task, items)
 
 
-def _sweep(world: World, ctx: Context, export: StackExport | None) -> None:
+def _sweep(world: World, ctx: Context, export: StackExport | None, **options: Any) -> None:
     """`pulumi-lium sweep --yes`. Raises `MayStillBill`, but for clusters of others that it has left alone."""
     journal: Any = ctx.intents
-    found = survey(lambda account: ctx, journal, export=export)
+    found = survey(lambda account: ctx, journal, export=export, **options)
     with patch.object(sweep, "ThreadPoolExecutor", _OneByOne):
         removals = sweep.clean(lambda account: ctx, journal, found)
     errors = {id(removal.finding): removal.error for removal in removals}
@@ -72,6 +79,66 @@ def _sweep(world: World, ctx: Context, export: StackExport | None) -> None:
     ]
     if left:
         raise MayStillBill("; ".join(left))
+
+
+def _recover(world: World, ctx: Context) -> None:
+    """`pulumi-lium recover --yes`."""
+    export = _export(world, ctx)
+    if not export.pending:
+        return
+    journal: Any = ctx.intents
+    stack: Any = _Stack(world, ctx)
+    recover.plan(lambda account: ctx, journal, export)
+    recover.recover(
+        stack,
+        lambda account: ctx,
+        journal,
+        export,
+        now=ctx.clock.now(),
+        lock_age=timedelta(0),
+        report=ctx.report,
+    )
+
+
+class _Stack:
+    """`PulumiStack`: what `recover` asks of the Pulumi CLI."""
+
+    def __init__(self, world: World, ctx: Context) -> None:
+        self._world, self._clock = world, ctx.clock
+
+    def export(self) -> str:
+        return json.dumps(export_document(self._world.checkpoint))
+
+    def import_(self, document: Mapping[str, Any]) -> None:
+        deployment = document["deployment"]
+        names = [row["urn"].rpartition("::")[2] for row in deployment["resources"]]
+        if len(set(names)) < len(names):
+            raise PulumiFailed("error: duplicate resource in the state; it was not imported")
+        checkpoint = self._world.checkpoint
+
+        def change() -> None:
+            before = checkpoint.resources
+            checkpoint.resources = {
+                name: Resource(
+                    row["id"],
+                    row["inputs"],
+                    over_the_wire(row["outputs"]),
+                    ready=name in before and before[name].id == row["id"] and before[name].ready,
+                )
+                for name, row in zip(names, deployment["resources"], strict=True)
+            }
+            checkpoint.pending = [
+                Pending(
+                    row["type"],
+                    row["resource"]["urn"].rpartition("::")[2],
+                    row["resource"]["inputs"],
+                    row["resource"].get("id"),
+                )
+                for row in deployment.get("pending_operations", ())
+            ]
+            checkpoint.saved_at = self._clock.now()
+
+        self._world.points.around("save", change)
 
 
 def _export(world: World, ctx: Context) -> StackExport:

@@ -22,7 +22,7 @@ from pulumi_lium.lifecycle.ready import ready_args, wait_ready
 from pulumi_lium.lifecycle.remove import remove
 from pulumi_lium.lifecycle.update import update
 
-from .points import Killed, Points
+from .points import Points
 
 
 @dataclass(frozen=True)
@@ -173,14 +173,11 @@ class Engine:
         self._save(change)
 
     def _save(self, change: Callable[[], object]) -> None:
-        if self._points.engine_gone:
-            raise Killed
-        self._points.enter("save")
-        if self._points.engine_gone:
-            raise Killed
-        change()
-        self._saved.saved_at = self._ctx.clock.now()
-        self._points.leave()
+        def save() -> None:
+            change()
+            self._saved.saved_at = self._ctx.clock.now()
+
+        self._points.around("save", save)
 
 
 def over_the_wire(value: Any) -> Any:

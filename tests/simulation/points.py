@@ -6,6 +6,7 @@ changes nothing that lasts, so these points are all the moments at which a crash
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 ANY = "any"
@@ -68,6 +69,16 @@ class Points:
             raise Killed
         self._chosen = True
         return None
+
+    def around(self, label: str, effect: Callable[[], object]) -> None:
+        """An effect that lasts only if somebody lives to bring it about. Raises `Killed`."""
+        if self.engine_gone:
+            raise Killed
+        self.enter(label)
+        if self.engine_gone:
+            raise Killed
+        effect()
+        self.leave()
 
     def leave(self) -> None:
         """After an effect. Raises `Killed`."""

@@ -47,8 +47,8 @@ class Schedule:
 FOREIGN = ("prefix", "other stack", "same mark", "mark alone", "other tenant")
 """Kinds of clusters that look like ours and are not; see `world.foreign_name`."""
 _LABELS = ("order", "order", "order", "list", "ttl", "delete", "open", "note", "close", "save", "version", "offers")
-_VERBS = ("up", "up", "up", "up", "destroy", "refresh", "sweep", "sweep --stack-export")
-_FINALES = ("up", "destroy", "sweep", "sweep --stack-export")
+_VERBS = ("up", "up", "up", "up", "destroy", "refresh", "sweep", "sweep --stack-export", "recover")
+_FINALES = ("up", "destroy", "sweep", "sweep --stack-export", "recover")
 _LOST = ("504", "504", "500", "lost", "html", "slow", "drop", "refused", "503", "429")
 _WAITS = (*3 * (0.0, 0.0, 5.0, 40.0, 200.0, 400.0), 23.5 * HOUR, 25 * HOUR)
 
@@ -73,7 +73,7 @@ def schedule_of(seed: int) -> Schedule:
                 wait=rng.choice(_WAITS) if place else 0.0,
                 kill=_kill(rng) if draw() < 0.65 else None,
                 faults=tuple(_fault(rng) for _ in range(rng.choice((0, 0, 0, 0, 1, 1, 2)))),
-                bare=place > 0 and draw() < 0.0,
+                bare=place > 0 and draw() < 0.15,
                 nodes=nodes,
                 ttl=ttl,
                 resources=resources,
@@ -82,7 +82,7 @@ def schedule_of(seed: int) -> Schedule:
     return Schedule(
         tuple(steps),
         finale=rng.choice(_FINALES),
-        bare_finale=draw() < 0.0,
+        bare_finale=draw() < 0.3,
         idempotency=draw() < 0.7,
         cancel_in_flight=draw() < 0.8,
         delete_seconds=rng.choice((0.0, 5.0, 5.0, 45.0)),

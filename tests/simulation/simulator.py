@@ -16,12 +16,14 @@ The invariants, after the schedule's recovery has ended well and 120 s more have
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pulumi_lium.api.errors import LiumError
+from pulumi_lium.lifecycle.errors import OrderUnsettled
 
 from .commands import run_command
 from .points import Killed
@@ -39,6 +41,7 @@ _FINALES = {
     "destroy": ("destroy", "sweep --stack-export"),
     "sweep": ("sweep",),
     "sweep --stack-export": ("sweep --stack-export",),
+    "recover": ("recover", "up"),
 }
 
 
@@ -89,6 +92,8 @@ def _play(world: World, step: Step, verdict: Verdict) -> bool:
         return False
     except LiumError as error:
         world.told.append(str(error))
+        if isinstance(error, OrderUnsettled):
+            world.names_told.update(re.findall(r"--name-prefix ([\w.-]+)", str(error)))
         world.say(f"failed: {error}")
         return error.code in _FOR_A_PERSON
     except Exception:  # noqa: BLE001  whatever it is, it is a finding
@@ -99,11 +104,21 @@ def _play(world: World, step: Step, verdict: Verdict) -> bool:
 
 
 def _recover(world: World, verdict: Verdict) -> None:
-    """The schedule's recovery, as a person does it: what says that it is not done is run again later."""
+    """The schedule's recovery, as a person does it: what says that it is not done is run again later.
+
+    Where the journal was lost, the state's pending operations are settled first, and a name that an error told to sweep
+    by is swept once nothing can arrive any more.
+    """
     last = world.schedule.steps[-1] if world.schedule.steps else Step()
+    verbs = list(_FINALES[world.schedule.finale])
     bare = world.schedule.bare_finale
-    for verb in _FINALES[world.schedule.finale]:
-        step = replace(last, verb=verb, wait=0.0, kill=None, faults=(), bare=bare)
+    if (bare or world.disks > 1) and verbs[0] in ("up", "sweep"):
+        verbs.insert(0, "recover")
+    if (bare or world.disks > 1) and world.names_told:
+        verbs.append("sweep --name-prefix")
+    for verb in verbs:
+        wait = _BETWEEN if verb == "sweep --name-prefix" else 0.0
+        step = replace(last, verb=verb, wait=wait, kill=None, faults=(), bare=bare)
         for _ in range(_TRIES):
             if _play(world, step, verdict):
                 break

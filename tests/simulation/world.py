@@ -102,6 +102,8 @@ class World:
         self.process = 0
         self.told: list[str] = []
         """What the last process told a person, errors included."""
+        self.names_told: set[str] = set()
+        """Names that an error told a person to sweep by."""
         self.gone_wrong: list[str] = []
         self._wire, self._journal = wire, journal
         for kind in schedule.foreign:
