@@ -17,8 +17,8 @@ MUST_FIX = "MUST_FIX"
 UNKNOWN = "UNKNOWN"
 SKIPPED = "SKIPPED"
 
-#: Worst first: the status of a group of records is the first of these that occurs in it.
-STATUSES = (MUST_FIX, UNKNOWN, WARN, SKIPPED, OK)
+#: Worst first: the status of a group of records is the first of these that occurs in it. What was left out counts least.
+STATUSES = (MUST_FIX, UNKNOWN, WARN, OK, SKIPPED)
 SEVERITIES = ("blocker", "degraded", "info")
 
 

@@ -11,7 +11,7 @@ import os
 import re
 from typing import NamedTuple
 
-from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError
+from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, parse_int
 from ansible_collections.lium.cluster.plugins.module_utils._probe import HostProbe, ProbeError
 
 _TCP_LISTEN = "0A"
@@ -36,7 +36,7 @@ def parse_proc_net(text: str, state: str) -> list[Socket]:
         if match is None or not words[9].isdecimal():
             raise ParseError("/proc/net", "not a line about a socket", line)
         if words[3] == state:
-            sockets.append(Socket(int(match[1], 16), int(words[9])))
+            sockets.append(Socket(int(match[1], 16), parse_int("/proc/net", words[9])))
     return sockets
 
 

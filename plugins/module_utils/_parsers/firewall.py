@@ -8,6 +8,7 @@ For internal use of the collection; may change in any release.
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 from typing import Any
 
@@ -200,7 +201,8 @@ def _iptables_applies(words: list[str], options: dict[str, str], port: int) -> b
 def _port_in(text: str, port: int) -> bool:
     for part in text.split(","):
         first, _, last = part.partition(":")
-        if first.isdecimal() and (last or first).isdecimal() and int(first) <= port <= int(last or first):
+        bounds = [first, last or first]
+        if all(re.fullmatch(r"\d{1,5}", edge) for edge in bounds) and int(bounds[0]) <= port <= int(bounds[1]):
             return True
     return False
 

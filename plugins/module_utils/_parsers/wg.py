@@ -83,7 +83,7 @@ def _interface(columns: list[str], number: int) -> Interface:
     port = columns[3]
     if not port.isdecimal():
         raise ParseError("wg show dump", f"line {number}: no listening port")
-    return Interface(columns[0], _key_or_none(columns[2], number), int(port), ())
+    return Interface(columns[0], _key_or_none(columns[2], number), parse_int("wg show dump", port), ())
 
 
 def _key_or_none(text: str, number: int) -> str | None:
