@@ -9,14 +9,22 @@ from pathlib import Path
 
 import click
 
-from ..api import Settings
 from ..api.clock import SYSTEM_CLOCK
 from ..recovery.export import parse_export
 from ..recovery.intents import state_folder
 from ..recovery.recover import keep_copy, plan
 from ..recovery.recover import recover as recover_stack
 from ..recovery.stack import PulumiStack
-from ._recovery import contexts_of, cwd_option, journal, lock_age_option, stack_option, wait_option, yes_option
+from ._recovery import (
+    base_url_of,
+    contexts_of,
+    cwd_option,
+    journal,
+    lock_age_option,
+    stack_option,
+    wait_option,
+    yes_option,
+)
 
 
 @click.command()
@@ -34,8 +42,8 @@ def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, yes: bool) 
     pulumi = PulumiStack(cwd, stack, os.environ)
     intents = journal()
     config = pulumi.config()
-    base_url = Settings.from_env(os.environ, api_key="unused", base_url=config.get("lium:baseUrl")).base_url
-    export = parse_export(pulumi.export(), f"the export of {stack}", base_url=base_url, now=SYSTEM_CLOCK.now())
+    source, now = f"the export of {stack}", SYSTEM_CLOCK.now()
+    export = parse_export(pulumi.export(), source, base_url=base_url_of(config), now=now)
     if not export.pending:
         click.echo(f"No create of a cluster was cut off in {stack}: nothing to do.")
         return

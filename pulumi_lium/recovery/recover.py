@@ -165,6 +165,13 @@ def _close_adopted(journal: FileIntents, steps: list[Step]) -> None:
                 journal.release(intent.idempotency_key)
 
 
+def drop_pending(export: StackExport) -> dict[str, Any]:
+    """The export without its cut-off creates of clusters, as it is to be imported once nothing of them exists."""
+    document = copy.deepcopy(dict(export.document))
+    _drop_operations(document, {create.place for create in export.pending})
+    return document
+
+
 def keep_copy(export: StackExport, folder: Path, stack: str, now: datetime) -> Path:
     """The export as it was, in a file of its own that only this user can read."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -86,6 +86,13 @@ class PulumiStack:
         """`pulumi stack export`; secrets stay encrypted. Raises `StackMissing`."""
         return self._run("stack", "export", "--stack", self.name)
 
+    def export_or_none(self) -> str | None:
+        """The export; None where there is no such stack."""
+        try:
+            return self.export()
+        except StackMissing:
+            return None
+
     def import_(self, document: Mapping[str, Any]) -> None:
         """Puts an edited export in the place of the state. Raises `StackLocked`."""
         with tempfile.TemporaryDirectory(prefix="pulumi-lium-") as folder:

@@ -108,7 +108,7 @@ class _Look:
     pods: dict[str | None, list[Pod]]
     name_prefix: str | None = None
     is_of_owners: bool = False
-    """The export is known to be of the stack whose intents are looked at."""
+    """The export, or its absence, is known to be of the stack whose intents are looked at."""
     findings: list[Finding] = field(default_factory=list)
     settled: list[Intent] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -136,7 +136,8 @@ def survey(
 ) -> Survey:
     """Looks at the journal, the export and the listing of every account that they name.
 
-    `ours` limits the journal's intents by owner, to those of the export's stack. Raises `NothingKnown` where a listing
+    `ours` limits the journal's intents by owner, to those of one stack, whose state `export` is (None: it has none).
+    Raises `NothingKnown` where a listing
     cannot be read, and what an unreadable intent raises.
     """
     entries = [entry for entry in journal.look() if ours is None or ours(entry.intent.owner)]
@@ -245,7 +246,7 @@ def _may_be_held(look: _Look, intent: Intent) -> str | None:
     """
     if intent.stage != "listed" or (look.name_prefix and intent.pod_name.startswith(look.name_prefix)):
         return None
-    if look.export is not None and (look.is_of_owners or look.export.is_of(intent.owner)):
+    if look.is_of_owners or (look.export is not None and look.export.is_of(intent.owner)):
         return None
     return (
         f"its order was complete, so the state of its stack ({intent.owner.rpartition('/')[0] or 'unknown'}) may hold"

@@ -1,0 +1,191 @@
+"""Teardown of a stack: what bills goes first, without the engine; then the engine, then the proof.
+
+Steps, each safe to repeat: read the export; delete every cluster of the state and every interrupted order of this
+stack at once; let the engine destroy the rest; look at the listing and at the state again. Whatever fails, the clusters
+that may still bill are known at the end, with their price.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from pulumi_lium.api import InvalidArgument
+from pulumi_lium.api.errors import LiumError
+from pulumi_lium.lifecycle.intents import NullIntents
+from pulumi_lium.lifecycle.members import members_of, total_price
+from pulumi_lium.lifecycle.remove import Keeper, remove
+from pulumi_lium.lifecycle.values import usd
+
+from .export import OwnedCluster, StackExport, parse_export
+from .intents import FileIntents
+from .recover import drop_pending, keep_copy
+from .stack import PulumiFailed, PulumiStack, StackLocked, take_off_dead_lock
+from .survey import Contexts, Finding, NothingKnown, survey
+from .sweep import Removal, clean, still_open
+
+_AT_ONCE = 16
+_KEEPER = Keeper("the stack's state", "pulumi-lium teardown")
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """What may still bill after a teardown."""
+
+    name: str
+    cluster_id: str | None
+    price_per_hour: float | None
+    why: str
+
+    @property
+    def title(self) -> str:
+        where = f"cluster {self.cluster_id}, " if self.cluster_id else ""
+        return f"{self.name} ({where}{usd(self.price_per_hour)})"
+
+
+@dataclass
+class Outcome:
+    """How a teardown ended. `failures` are what went wrong; `known` is False where the listing could not be read."""
+
+    removed: list[str] = field(default_factory=list)
+    leftovers: list[Leftover] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    known: bool = True
+    missing: bool = False
+    """There was no such stack."""
+
+
+@dataclass(frozen=True)
+class Teardown:
+    """One teardown. `report` takes lines for the person who is watching."""
+
+    stack: PulumiStack
+    contexts: Contexts
+    journal: FileIntents
+    export: StackExport | None
+    """None where the stack is missing."""
+    backups: Path
+    lock_age: timedelta
+    report: Callable[[str], None]
+    now: Callable[[], datetime]
+    patience: float = math.inf
+    timeout: float | None = None
+
+    def run(self, *, remove_stack: bool = False) -> Outcome:
+        """All of it. Raises nothing for what the service or the engine refuse: that is in the outcome."""
+        outcome = Outcome(missing=self.export is None)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            owned = self.export.clusters if self.export else ()
+            deletions = [(cluster, pool.submit(self._delete, cluster)) for cluster in owned]
+            left = self._sweep(outcome)
+            if self.export is not None:
+                self._destroy(outcome)
+            for cluster, deletion in deletions:
+                self._note(outcome, cluster, deletion)
+        self._prove(outcome, left)
+        clean_end = outcome.known and not outcome.leftovers and not outcome.failures
+        if clean_end and self.export is not None:
+            self._forget(outcome, remove_stack)
+        return outcome
+
+    # -- what bills ---------------------------------------------------------------------------------------------------
+
+    def _delete(self, cluster: OwnedCluster) -> None:
+        """Deletes a cluster of the state, verified. The intent stays as it is: the engine closes it, or the proof."""
+        ctx = replace(self.contexts(cluster.account), intents=NullIntents())
+        remove(ctx, cluster.cluster_id, cluster.state, timeout=self.timeout, keeper=_KEEPER)
+
+    def _sweep(self, outcome: Outcome) -> list[Finding]:
+        """This stack's interrupted orders, removed; what is left of them."""
+        try:
+            found = survey(self.contexts, self.journal, export=self.export, ours=self.stack.owns)
+        except LiumError as error:
+            # An unreadable intent keeps nothing else from being torn down; without a listing nothing is known.
+            outcome.known = not isinstance(error, (NothingKnown, InvalidArgument))
+            outcome.failures.append(str(error))
+            return []
+        for note in found.notes:
+            self.report(note)
+        removals = clean(self.contexts, self.journal, found, patience=self.patience, timeout=self.timeout)
+        for removal in removals:
+            self._note_removal(outcome, removal)
+        return still_open(found, removals)
+
+    def _note_removal(self, outcome: Outcome, removal: Removal) -> None:
+        if removal.error is not None:
+            outcome.failures.append(removal.error)
+        elif removal.cluster_id is not None:
+            outcome.removed.append(f"{removal.finding.name} (cluster {removal.cluster_id})")
+            self.report(f"removed: {removal.finding.name} (cluster {removal.cluster_id}), of an interrupted order")
+
+    def _note(self, outcome: Outcome, cluster: OwnedCluster, deletion: Future[None]) -> None:
+        try:
+            deletion.result()
+        except LiumError as error:
+            outcome.failures.append(str(error))
+        else:
+            outcome.removed.append(f"{cluster.name} (cluster {cluster.cluster_id})")
+            self.report(f"removed: {cluster.name} (cluster {cluster.cluster_id}), seen to be gone")
+
+    # -- the engine ---------------------------------------------------------------------------------------------------
+
+    def _destroy(self, outcome: Outcome) -> None:
+        """The engine's part. It forgets creates that were cut off, so an unsettled one is kept in a file first."""
+        assert self.export is not None
+        if self.export.pending:
+            copy = keep_copy(self.export, self.backups, self.stack.name, self.now())
+            self.report(f"The state as it was, with its cut-off creates: {copy}")
+        if not outcome.known:
+            self.report("`pulumi destroy` is not run, since nothing is known about what bills; the stack is kept.")
+            return
+        try:
+            try:
+                self.stack.destroy()
+            except StackLocked as locked:
+                take_off_dead_lock(self.stack, locked, self.lock_age, self.now(), self.report)
+                self.stack.destroy()
+        except PulumiFailed as error:
+            outcome.failures.append(str(error))
+
+    # -- the proof ----------------------------------------------------------------------------------------------------
+
+    def _prove(self, outcome: Outcome, left: list[Finding]) -> None:
+        """Looks once more: no cluster of the state is listed, and no order of the stack is open."""
+        for finding in left:
+            why = finding.problem or finding.why
+            outcome.leftovers.append(Leftover(finding.name, finding.cluster_id, finding.price_per_hour, why))
+        for cluster in self.export.clusters if self.export else ():
+            try:
+                members = members_of(self.contexts(cluster.account).api.pods.list(), cluster.cluster_id)
+            except LiumError as error:
+                outcome.known = False
+                outcome.failures.append(
+                    f"Nothing is known about cluster {cluster.cluster_id}, since the listing cannot be read: {error}"
+                )
+                why = "the listing cannot be read"
+                outcome.leftovers.append(Leftover(cluster.name, cluster.cluster_id, cluster.price_per_hour, why))
+                continue
+            if members:
+                price = total_price([pod.price_per_hour for pod in members]) or cluster.price_per_hour
+                outcome.leftovers.append(Leftover(cluster.name, cluster.cluster_id, price, "members are listed"))
+
+    def _forget(self, outcome: Outcome, remove_stack: bool) -> None:
+        """Nothing bills: the state's cut-off creates are dropped, and the stack too where that is asked for."""
+        try:
+            text = self.stack.export()
+            source, base_url = f"the export of {self.stack.name}", self.contexts(None).api.settings.base_url
+            export = parse_export(text, source, base_url=base_url, now=self.now())
+            for cluster in export.clusters:
+                outcome.failures.append(f"{cluster.name} (cluster {cluster.cluster_id}) still stands in the state.")
+            if export.pending:
+                self.stack.import_(drop_pending(export))
+            if remove_stack and not outcome.failures:
+                self.stack.remove()
+                self.report(f"The stack {self.stack.name} was removed.")
+        except LiumError as error:
+            outcome.failures.append(str(error))
+

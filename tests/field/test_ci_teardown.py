@@ -1,0 +1,115 @@
+"""Field cases of the CI teardown: B14, B15, B31: the command itself, against the stories that they tell."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import OWNER_KEY, PULUMI_LIUM
+from tests.field.story import CASES, Story
+from tests.support.cli_stub import PulumiStub
+from tools.emulator import Emulator
+
+CLUSTER = "c1a50000-0000-4000-8000-0000000000a1"
+OTHER = "c1a50000-0000-4000-8000-0000000000b2"
+STATE = {
+    "version": 3,
+    "deployment": {
+        "resources": [
+            {
+                "urn": "urn:pulumi:ci::train::pulumi-python:dynamic/lium:Cluster::train-a",
+                "type": "pulumi-python:dynamic/lium:Cluster",
+                "id": CLUSTER,
+                "outputs": {"name": "train-a", "price_per_hour": 32.0, "cluster_id": CLUSTER},
+            }
+        ]
+    },
+}
+
+
+def teardown(
+    tmp_path: Path, emulator: Emulator, stub: PulumiStub, stack: str, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    project = tmp_path / "project"
+    project.mkdir(exist_ok=True)
+    (project / "Pulumi.yaml").write_text("name: train\nruntime: python\n")
+    done = subprocess.run(
+        [*PULUMI_LIUM, "teardown", "--cwd", str(project), "--stack", stack, *arguments],
+        env={
+            "PATH": f"{stub.folder}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(tmp_path),
+            "PULUMI_LIUM_STATE_DIR": str(tmp_path / "state"),
+            "LIUM_API_KEY": OWNER_KEY,
+            "LIUM_BASE_URL": emulator.base_url,
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert OWNER_KEY not in done.stdout + done.stderr
+    return done
+
+
+def deleted(emulator: Emulator) -> set[str]:
+    return {row["path"].rpartition("/")[2] for row in emulator.journal() if row["method"] == "DELETE"}
+
+
+def test_b14_a_cluster_that_only_a_pending_create_tells_of_is_found_and_deleted(
+    emulator: Emulator, tmp_path: Path
+) -> None:
+    story = Story("B14")
+    story.play(emulator)
+    stub = PulumiStub(tmp_path / "bin", stack_export={"stdout": story.text("checkpoint.json")})
+    done = teardown(tmp_path, emulator, stub, "ci-417")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert deleted(emulator) == {CLUSTER}
+    assert "ci-417-train-a" in done.stdout
+    assert CLUSTER in done.stdout
+    assert OTHER not in done.stdout + done.stderr
+
+
+def test_b15_a_missing_stack_is_no_error_and_the_sweep_still_runs(emulator: Emulator, tmp_path: Path) -> None:
+    codes = json.loads((CASES / "B15" / "exit-codes.json").read_text())
+    text = (CASES / "B15" / "stderr-missing.txt").read_text()
+    stub = PulumiStub(tmp_path / "bin", stack_export={"stderr": text, "code": codes["stderr-missing.txt"]})
+    done = teardown(tmp_path, emulator, stub, "preview-pr-983")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "There is no stack preview-pr-983" in done.stdout
+    assert [row["path"] for row in emulator.journal()] == ["/pods"]
+    assert not any(call[0] == "destroy" for call in stub.calls)
+
+
+def test_b15_a_login_that_fails_is_an_error(emulator: Emulator, tmp_path: Path) -> None:
+    codes = json.loads((CASES / "B15" / "exit-codes.json").read_text())
+    text = (CASES / "B15" / "stderr-login.txt").read_text()
+    stub = PulumiStub(tmp_path / "bin", stack_export={"stderr": text, "code": codes["stderr-login.txt"]})
+    done = teardown(tmp_path, emulator, stub, "preview-pr-983")
+    assert done.returncode == 1
+    assert "PULUMI_ACCESS_TOKEN must be set" in done.stderr
+
+
+@pytest.mark.parametrize(("variant", "code"), [("api-401.json", 1), ("api-403.json", 4)])
+def test_b31_without_valid_credentials_the_stack_is_kept_and_the_cluster_named(
+    emulator: Emulator, tmp_path: Path, variant: str, code: int
+) -> None:
+    story = Story("B31", variant)
+    story.play(emulator)
+    stub = PulumiStub(
+        tmp_path / "bin",
+        stack_export={"stdout": json.dumps(STATE)},
+        destroy={"stderr": "error: deleting train-a failed", "code": 255},
+    )
+    done = teardown(tmp_path, emulator, stub, "ci", "--remove-stack")
+    assert done.returncode == code, done.stdout + done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert CLUSTER in last
+    assert "$32.00 an hour" in last
+    assert "The stack ci was kept" in last
+    assert not any(call[:2] == ["stack", "rm"] for call in stub.calls)
+    assert not any("--force" in call for call in stub.calls)
