@@ -1,7 +1,7 @@
 # Every target brings what it needs; `make` alone lists them.
 PYTHON ?= python3
 
-.PHONY: help setup test demo bench lock rack rack-down audit
+.PHONY: help setup test demo bench lock rack rack-down audit rehearsal
 .DEFAULT_GOAL := help
 
 help:
@@ -10,6 +10,7 @@ help:
 	@echo "make bench   the benchmarks as a table (SUBJECTS=\"market provider\" for some of them)"
 	@echo "make rack    two virtual hosts (HOSTS=4 for four) with an inventory in .rack/; make rack-down ends them"
 	@echo "make audit   looks at those hosts, or at your own (INVENTORY=hosts.yml), and says what a sale lacks"
+	@echo "make rehearsal  pair verification of emulated hosts on this machine (HOSTS=300, FAULT=group)"
 	@echo "make setup   the Python environment in .venv"
 	@echo "make lock    renews requirements/dev.txt from pyproject.toml"
 
@@ -40,3 +41,7 @@ audit: $(if $(filter .rack/inventory.yml,$(INVENTORY)),rack,setup)
 
 rack-down: setup
 	@.venv/bin/python -m tests.rack.cli down
+
+# The playbook verify_roce and its agents against emulated hosts (tools/rehearsal), to see it at scale before a rack does.
+rehearsal: setup
+	@.venv/bin/python -m tools.rehearsal --hosts $(if $(filter command line environment,$(origin HOSTS)),$(HOSTS),32) $(if $(FAULT),--fault $(FAULT))

@@ -59,6 +59,10 @@ options:
     description: How many seconds a server may take until it listens.
     type: float
     default: 10
+  patience_s:
+    description: How many seconds a host may be silent before the others go on without it.
+    type: float
+    default: 20
   start_wait_s:
     description: How many seconds agents wait for one that has not started yet.
     type: float

@@ -66,6 +66,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--forks", type=int, default=8)
     parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--results", type=Path, help="file of results; what is proven in it is not measured again")
     parser.add_argument("--keep", action="store_true", help="leave the folder of the emulated hosts")
     options = parser.parse_args(argv)
     options.fault = [kind for kind in options.fault or ["cable"] if kind != "none"]
@@ -105,13 +106,15 @@ def _rehearse(options: argparse.Namespace, fabric: Fabric, faults: Sequence[Faul
         variables.update(roce_verify_duration_s=0)
     interpreter = _INTERPRETER if os.access(_INTERPRETER, os.X_OK) else sys.executable
     variables["ansible_python_interpreter"] = interpreter
+    results = (options.results or folder / "lium-roce.json").absolute()
+    variables["roce_verify_results"] = str(results)
     write_inventory(folder / "inventory.json", folder / "hosts", fabric, programs, socket, variables)
     planted = ", ".join(map(str, faults)) or "nothing"
     print(f"{len(fabric.hosts)} emulated hosts, {options.rails} rail(s); planted: {planted}")
     started = time.monotonic()
     code = _playbook(folder, options.forks)
     wall = time.monotonic() - started
-    return _conclude(options, fabric, faults, server, folder, code, wall)
+    return _conclude(options, fabric, faults, server, results, code, wall)
 
 
 def _serve(server: ModelServer, socket: Path) -> None:
@@ -151,12 +154,11 @@ def _conclude(
     fabric: Fabric,
     faults: Sequence[Fault],
     server: ModelServer,
-    folder: Path,
+    results: Path,
     code: int,
     wall: float,
 ) -> int:
     """Compares the verdict with what was planted; 0 when they agree."""
-    results = folder / "lium-roce.json"
     if not results.exists():
         print(f"the playbook ended with {code} and left no results", file=sys.stderr)
         return 1

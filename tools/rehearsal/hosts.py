@@ -13,11 +13,19 @@ from tools.rehearsal.fabric import Fabric
 #: All hosts of a rehearsal stand in this network; it is local to the rehearsal's network namespace.
 NETWORK = "10.77.0.0/16"
 GID_INDEX = 3
+_HOSTS_IN_24 = 250
 
 
 def addresses(fabric: Fabric) -> dict[str, str]:
     """The fabric address of each host. Rails of a host share it: only one test at a time runs on a host."""
-    return {host: f"10.77.{number // 250}.{number % 250 + 1}" for number, host in enumerate(fabric.hosts)}
+    return {
+        host: f"10.77.{number // _HOSTS_IN_24}.{number % _HOSTS_IN_24 + 1}" for number, host in enumerate(fabric.hosts)
+    }
+
+
+def prefix_length(fabric: Fabric) -> int:
+    """24, as the platform assumes, while the hosts fit into it."""
+    return 24 if len(fabric.hosts) <= _HOSTS_IN_24 else 16
 
 
 def write_tree(root: Path, address: str, fabric: Fabric) -> None:
@@ -42,7 +50,7 @@ def write_tree(root: Path, address: str, fabric: Fabric) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{text}\n")
         os.symlink("../../../../bus/pci/drivers/mlx5_core", device / "device/driver")
-    row = {"ifname": "rail0", "addr_info": [{"family": "inet", "local": address, "prefixlen": 16, "scope": "global"}]}
+    row = {"ifname": "rail0", "addr_info": [{"family": "inet", "local": address, "prefixlen": prefix_length(fabric)}]}
     answers = {"ip -j addr show": {"rc": 0, "stdout": json.dumps([row]), "stderr": ""}}
     (root / "commands.json").write_text(json.dumps(answers))
 
@@ -66,5 +74,10 @@ def write_inventory(
                 "LIUM_REHEARSAL_ADDRESS": address,
             },
         }
-    common = {"ansible_connection": "local", "roce_verify_become": False, "roce_verify_prefix_length": 16, **variables}
+    common = {
+        "ansible_connection": "local",
+        "roce_verify_become": False,
+        "roce_verify_prefix_length": prefix_length(fabric),
+        **variables,
+    }
     path.write_text(json.dumps({"lium_fabric": {"hosts": hosts, "vars": common}}))

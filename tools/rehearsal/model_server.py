@@ -43,6 +43,8 @@ class ModelServer:
         self.most_at_once = 0
         #: Tests that shared a host with another one at the same time: the timetable must never let that happen.
         self.collisions: list[tuple[Flow, Flow]] = []
+        #: Tests beside which at some moment another one ran.
+        self.accompanied: set[Flow] = set()
 
     async def serve(self, path: Path) -> asyncio.AbstractServer:
         return await asyncio.start_unix_server(self._answer, str(path), backlog=1024)
@@ -69,6 +71,8 @@ class ModelServer:
         _, client, device, server_address = words
         flow = Flow(self._host_at[server_address], client, _rail(device))
         self.collisions += [(flow, other) for other in self._running if set(flow[:2]) & set(other[:2])]
+        if self._running:
+            self.accompanied.update([flow, *self._running])
         self._running.append(flow)
         self.tests += 1
         self.most_at_once = max(self.most_at_once, len(self._running))

@@ -24,9 +24,6 @@ from ansible_collections.lium.cluster.plugins.module_utils._roce.meeting import 
 from ansible_collections.lium.cluster.plugins.module_utils._roce.passmark import FAIL
 from ansible_collections.lium.cluster.plugins.module_utils._roce.records import Ends, not_measured
 
-#: A peer that cannot be reached counts as gone after this long; sooner when another host has said so already.
-_PATIENCE_S, _SHORT_PATIENCE_S = 10.0, 1.0
-_CALL_S = 3.0
 #: A refused call, or a question that was answered with "not yet", is repeated after the first of these, later the
 #: second.
 _RETRY_S, _SLOWEST_RETRY_S = 0.2, 1.0
@@ -145,6 +142,7 @@ class Agent:
         self._bench = bench
         self._guard = guard
         self._write = write
+        self._call_s = plan.limits.patience_s / 5
         self._runner = Runner(loop, bench, plan.settings)
         self._started = loop.clock()
         self._deadline = self._started + plan.budget_s
@@ -160,7 +158,7 @@ class Agent:
         self._failed_with: set[str] = set()
         self._good_s: list[float] = []
         own = plan.hosts[plan.host]
-        self._exchange = Exchange(loop, plan.run, own[0].address, plan.control_port, self)
+        self._exchange = Exchange(loop, plan.run, own[0].address, plan.control_port, self, plan.limits.patience_s)
 
     # What other agents are answered (exchange.Desk).
 
@@ -325,14 +323,15 @@ class Agent:
         pauses = _pauses()
         while True:
             try:
-                link = self._exchange.call(address, {**message, "from": self._plan.host, **self._news()}, _CALL_S)
+                link = self._exchange.call(address, {**message, "from": self._plan.host, **self._news()}, self._call_s)
                 self._up |= 1 << self._numbers[peer]
                 return link
             except Refused as exc:
                 if self._up >> self._numbers[peer] & 1 or self._loop.clock() > self._started + self._plan.start_wait_s:
                     raise LinkClosed(str(exc)) from exc
             except LinkClosed:
-                patience = _SHORT_PATIENCE_S if self._accused.get(peer) else _PATIENCE_S
+                # Once another host has found the peer gone, that need not be found out at the same length again.
+                patience = self._plan.limits.patience_s / (4 if self._accused.get(peer) else 1)
                 if self._loop.clock() - since >= patience:
                     raise
             if not self._pause(next(pauses)):
@@ -343,7 +342,7 @@ class Agent:
         link: Link | None = None
         try:
             link = self._reach(peer, {"ask": "at"})
-            told = link.receive(self._loop.clock() + _CALL_S)
+            told = link.receive(self._loop.clock() + self._call_s)
             self._learn(told)
             return told if "at" in told else None
         except LinkClosed:

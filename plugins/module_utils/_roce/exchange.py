@@ -21,8 +21,6 @@ from typing import Any, Protocol
 
 from ansible_collections.lium.cluster.plugins.module_utils._roce.loop import POLL_S, Loop
 
-#: A peer that vanishes without a word (power, cable) is noticed after about this long.
-SILENCE_S = 10
 _MOST_LINE = 256 * 1024
 
 
@@ -37,7 +35,8 @@ class Refused(Exception):
 class Link:
     """One connection between two agents: objects in, objects out."""
 
-    def __init__(self, loop: Loop, sock: socket.socket) -> None:
+    def __init__(self, loop: Loop, sock: socket.socket, patience_s: float) -> None:
+        """``patience_s``: a peer that vanishes without a word (power, cable) is noticed after about this long."""
         self._loop = loop
         self._sock = sock
         self._buffer = b""
@@ -47,9 +46,10 @@ class Link:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in (("TCP_KEEPIDLE", 4), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3)):
+        probe = max(1, int(patience_s / 5))
+        for option, value in (("TCP_KEEPIDLE", 2 * probe), ("TCP_KEEPINTVL", probe), ("TCP_KEEPCNT", 3)):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(patience_s * 1000))
         loop.watch(sock, self._read)
 
     def _read(self) -> None:
@@ -119,13 +119,14 @@ class Desk(Protocol):
 class Exchange:
     """This host's side of all conversations: the listener, calls that wait for their meeting, and calls to others."""
 
-    def __init__(self, loop: Loop, run: str, address: str, port: int, desk: Desk) -> None:
+    def __init__(self, loop: Loop, run: str, address: str, port: int, desk: Desk, patience_s: float) -> None:
         """Listens at once; ``desk`` answers callers. Raises ``OSError`` when the port is taken."""
         self._loop = loop
         self._run = run
         self._address = address
         self._port = port
         self._desk = desk
+        self._patience_s = patience_s
         self.waiting: dict[str, Link] = {}
         self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -143,7 +144,7 @@ class Exchange:
             sock, _ = self._listener.accept()
         except OSError:
             return
-        link = Link(self._loop, sock)
+        link = Link(self._loop, sock, self._patience_s)
         link.on_words = lambda: self._first_words(link)
 
     def _first_words(self, link: Link) -> None:
@@ -192,7 +193,7 @@ class Exchange:
         except BaseException:
             sock.close()
             raise
-        link = Link(self._loop, sock)
+        link = Link(self._loop, sock, self._patience_s)
         link.send({"run": self._run, **message})
         return link
 

@@ -31,17 +31,19 @@ from ansible_collections.lium.cluster.plugins.module_utils._roce.records import 
 
 #: How long perftest's server may take to end by itself after its client has.
 _SERVER_END_S = 1.0
-#: How much later than its own deadline an end may speak before it counts as gone.
-_SLACK_S = 15.0
 _MOST_TEXT = 4000
 
 
 class Limits(NamedTuple):
-    """Time limits of one test in seconds, and how often a lost race may be repeated."""
+    """Time limits in seconds, and how often a lost race may be repeated.
+
+    One test; a server's way to its listening port; and a host that says nothing, before it counts as gone.
+    """
 
     test_s: float = 30.0
     listen_s: float = 10.0
     retry: int = 1
+    patience_s: float = 20.0
 
 
 class Bench(Protocol):
@@ -72,7 +74,7 @@ class Runner:
         before = self._bench.counters(ends.client_rail)
         tries = limits.retry + 1
         while True:
-            word = link.receive(self._loop.clock() + limits.listen_s + _SLACK_S)
+            word = link.receive(self._loop.clock() + limits.listen_s + limits.patience_s)
             tries -= 1
             seconds = 0.0
             if "failed" in word:
@@ -83,7 +85,7 @@ class Runner:
                 client = self._run_client(ends, rail, limits.test_s)
                 seconds = self._loop.clock() - started
                 link.send({"ended": _plain(client)})
-                word = link.receive(self._loop.clock() + _SLACK_S)
+                word = link.receive(self._loop.clock() + limits.patience_s)
                 server = _end(word["server"])
                 reading = read(client, server, gid_index=self._gid_index(ends.client_rail), seconds=seconds)
             if reading.failure and lost_race(reading.failure) and tries > 0:
@@ -113,11 +115,11 @@ class Runner:
                     link.send({"failed": _plain(failed)})
                 elif child is not None:
                     link.send({"go": True})
-                    link.receive(self._loop.clock() + limits.test_s + _SLACK_S)
+                    link.receive(self._loop.clock() + limits.test_s + limits.patience_s)
                     child.wait(self._loop.clock() + _SERVER_END_S)
                     left = self._end(child)
                     link.send({"server": _plain(left), "counters": self._grown(before, ends.server_rail)})
-                word = link.receive(self._loop.clock() + _SLACK_S)
+                word = link.receive(self._loop.clock() + limits.patience_s)
             finally:
                 if child is not None:
                     self._end(child)

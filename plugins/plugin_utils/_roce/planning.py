@@ -44,6 +44,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "image": {"type": "str"},
     "pair_timeout_s": {"type": "float", "default": 30},
     "listen_wait_s": {"type": "float", "default": 10},
+    "patience_s": {"type": "float", "default": 20},
     "start_wait_s": {"type": "float", "default": 120},
     "retry": {"type": "int", "default": 1},
     "reruns": {"type": "bool", "default": True},
@@ -121,7 +122,7 @@ def plan_sweep(
     # Segments share no host, so their rounds run side by side.
     rounds: list[Round] = [list(chain.from_iterable(side)) for side in zip_longest(*tables, fillvalue=[])]
     test_s = options["pair_timeout_s"] + settings.duration_s
-    limits = Limits(test_s, options["listen_wait_s"], options["retry"])
+    limits = Limits(test_s, options["listen_wait_s"], options["retry"], options["patience_s"])
     run_options = Options(run, settings, limits, options["control_port"], options["budget_s"], options["start_wait_s"])
     plans = sweep_plans(run_options, rails, rounds)
     folder.write_run(

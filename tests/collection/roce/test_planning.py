@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 import zlib
 from datetime import datetime, timedelta, timezone
@@ -274,10 +273,6 @@ def test_a_large_fabric_shows_its_open_pairs_instead_of_a_matrix(tmp_path: Path)
 
 def test_the_matrix_is_symmetric(tmp_path: Path) -> None:
     (fabric,) = verify(tmp_path, 4, {frozenset(("gpu00", "gpu03"))}).fabrics
-    rows = [line.split() for line in render(fabric).splitlines() if line[:1].isdigit()]
-    assert [len(row) for row in rows] == [5] * 4
-    cells = [line for line in render(fabric).splitlines() if line[:1].isdigit()]
-    for (i, first), (j, second) in itertools.combinations(enumerate(cells), 2):
-        column = len("1  gpu00 ") + 2 * j
-        mirrored = len("1  gpu00 ") + 2 * i
-        assert first[column] == second[mirrored]
+    cells = [line.split()[2:] for line in render(fabric).splitlines() if line[:1].isdigit()]
+    assert cells[0] == ["-", ".", ".", "X"]
+    assert cells == [list(column) for column in zip(*cells, strict=True)]
