@@ -60,8 +60,8 @@ class Step:
 def plan(contexts: Contexts, journal: FileIntents, export: StackExport) -> list[Step]:
     """What would be done with each create that was cut off, by what the listing shows now. Changes nothing."""
     entries = {entry.intent.pod_name: entry for entry in journal.look()}
-    steps = []
-    for create in export.pending:
+    steps, held = list[Step](), _held(export)
+    for create in _latest_first(export):
         entry = entries.get(create.intent.pod_name)
         if entry is not None and entry.held:
             raise OperationFailed(
@@ -72,8 +72,18 @@ def plan(contexts: Contexts, journal: FileIntents, export: StackExport) -> list[
         ctx = contexts(create.intent.account)
         intent = entry.intent if entry is not None else create.intent
         placed = None if intent.stage == "opened" else locate(ctx.api.pods.list(), intent)
-        steps.append(_step(ctx, export, create, intent, placed))
+        steps.append(_step(ctx, held, create, intent, placed))
     return steps
+
+
+def _latest_first(export: StackExport) -> list[PendingCreate]:
+    """Of several creates of one resource the last one is what the program asked for last: it may be adopted."""
+    return list(reversed(export.pending))
+
+
+def _held(export: StackExport) -> dict[str, str]:
+    """The cluster of each resource in the state, by its URN. `_step` adds what is adopted."""
+    return {owned.urn: owned.cluster_id for owned in export.clusters}
 
 
 def settle_all(
@@ -90,16 +100,16 @@ def settle_all(
         for owner in {create.intent.owner for create in export.pending}
         for intent in journal.claim_abandoned(owner)
     }
-    done = []
+    done, held = list[Step](), _held(export)
     try:
-        for create in export.pending:
+        for create in _latest_first(export):
             mine = claimed.get(create.intent.pod_name)
             ctx = contexts(create.intent.account)
             if mine is None:
                 ctx = replace(ctx, intents=NullIntents())
             intent = mine or create.intent
             placed = resolve(ctx, intent, patience=patience)
-            step = _step(ctx, export, create, intent, placed)
+            step = _step(ctx, held, create, intent, placed)
             if step.action == "adopt":
                 assert placed is not None
                 cluster_id, state = take_over(ctx, _args(create.inputs), create.inputs, _dated(step), placed)
@@ -182,7 +192,9 @@ def keep_copy(export: StackExport, folder: Path, stack: str, now: datetime) -> P
     return path
 
 
-def _step(ctx: Context, export: StackExport, create: PendingCreate, intent: Intent, placed: Placed | None) -> Step:
+def _step(
+    ctx: Context, held: dict[str, str], create: PendingCreate, intent: Intent, placed: Placed | None
+) -> Step:
     if placed is None:
         until = settled_from(intent)
         if ctx.clock.now() < until:
@@ -190,15 +202,15 @@ def _step(ctx: Context, export: StackExport, create: PendingCreate, intent: Inte
         else:
             why = "no such cluster exists"
         return Step(create, intent, None, "drop", why)
-    if any(owned.cluster_id == placed.cluster_id for owned in export.clusters):
+    if placed.cluster_id in held.values():
         return Step(create, intent, None, "drop", "the state holds its cluster already")
-    taken = [owned for owned in export.clusters if owned.urn == create.urn]
-    if taken:
-        why = f"its resource holds another cluster by now ({taken[0].cluster_id})"
+    if create.urn in held:
+        why = f"its resource holds another cluster by now ({held[create.urn]})"
         return Step(create, intent, placed, "remove", why)
     reasons = misfits(ctx, _args(create.inputs), create.inputs, intent, placed)
     if reasons:
         return Step(create, intent, placed, "remove", "; ".join(reasons))
+    held[create.urn] = placed.cluster_id
     return Step(create, intent, placed, "adopt", "it is what the create asked for")
 
 

@@ -79,6 +79,7 @@ class _Late:
     body: dict[str, Any]
     key: str | None
     resource: str
+    disks: int
 
 
 @dataclass
@@ -103,6 +104,8 @@ class Network:
         """Whose verb runs now."""
         self.held: frozenset[str] = frozenset()
         """Clusters that a command must leave alone, as the state holds them."""
+        self.disks = 1
+        """How many disks there have been: the intent of an order is on the one of its time."""
         self._lag, self._say = lag, say
         self._listed_from: dict[str, float] = {}
         self._late: list[_Late] = []
@@ -165,7 +168,7 @@ class Network:
             if label == "list":
                 return Reply(200, self._listing(), {})
             if label == "order":
-                return self._order(body, key, self.resource, self.clock.at, **how)
+                return self._order(_Late(self.clock.at, body, key, self.resource, self.disks), **how)
             return Reply(200, _SERVE[label](market, segments, body), {})
         except Refusal as refusal:
             headers = {name.lower(): value for name, value in refusal.headers.items()}
@@ -179,22 +182,21 @@ class Network:
             rows = [row for row in rows if row["id"] not in self._listed_from]
         return rows
 
-    def _order(
-        self, body: dict[str, Any], key: str | None, resource: str, at: float, lose_outcome: bool = False
-    ) -> Reply:
+    def _order(self, sent: _Late, lose_outcome: bool = False) -> Reply:
+        resource, body = sent.resource, sent.body
         others = [cluster for cluster in self.ours.values() if cluster.resource == resource and self.bills(cluster.id)]
-        reply = self.market.order_cluster(OURS, body, key, lose_outcome=lose_outcome)
+        reply = self.market.order_cluster(OURS, body, sent.key, lose_outcome=lose_outcome)
         if reply.committed:
             pods = tuple(reply.body["pod_ids"])
             cluster_id = self.market.get_pod(OURS, pods[0])["cluster_id"]
-            cluster = Cluster(cluster_id, body["pod_name"], resource, pods)
+            cluster = Cluster(cluster_id, body["pod_name"], resource, pods, known=sent.disks == self.disks)
             self.ours[cluster_id] = cluster
             for place, pod in enumerate(pods):
                 self.our_pods[pod] = cluster
                 if self._lag:
-                    self._listed_from[pod] = at + self._lag * (place + 1) / len(pods)
+                    self._listed_from[pod] = sent.due + self._lag * (place + 1) / len(pods)
             for other in others:
-                if other.known:
+                if other.known and cluster.known:
                     self.counts.doubles += 1
                     self.counts.notes.append(f"{cluster.name} ordered while {other.name} of {resource} bills")
         return Reply(200, reply.body, {name.lower(): text for name, text in reply.headers.items()})
@@ -213,7 +215,7 @@ class Network:
     def _send_late(self, body: dict[str, Any], key: str | None, delay: float) -> None:
         if key:
             self.market.hold_idempotency_key(OURS, key)
-        self._late.append(_Late(self.clock.at + delay, body, key, self.resource))
+        self._late.append(_Late(self.clock.at + delay, body, key, self.resource, self.disks))
 
     def arrive(self) -> None:
         """Lets what is due by now reach the service."""
@@ -226,7 +228,7 @@ class Network:
             if late.key:
                 self.market.release_idempotency_key(OURS, late.key)
             try:
-                self._order(late.body, late.key, late.resource, late.due)
+                self._order(late)
             except Refusal:
                 continue
             if self._say:

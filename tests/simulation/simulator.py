@@ -112,9 +112,9 @@ def _recover(world: World, verdict: Verdict) -> None:
     last = world.schedule.steps[-1] if world.schedule.steps else Step()
     verbs = list(_FINALES[world.schedule.finale])
     bare = world.schedule.bare_finale
-    if (bare or world.disks > 1) and verbs[0] in ("up", "sweep"):
+    if (bare or world.network.disks > 1) and verbs[0] in ("up", "sweep"):
         verbs.insert(0, "recover")
-    if (bare or world.disks > 1) and world.names_told:
+    if (bare or world.network.disks > 1) and world.names_told:
         verbs.append("sweep --name-prefix")
     for verb in verbs:
         wait = _BETWEEN if verb == "sweep --name-prefix" else 0.0

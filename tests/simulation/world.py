@@ -98,7 +98,6 @@ class World:
         self.network = Network(self.market, self.clock, self.points, lag=schedule.lag, say=tell)
         self.checkpoint = Checkpoint()
         self.disk = Disk()
-        self.disks = 1
         self.process = 0
         self.told: list[str] = []
         """What the last process told a person, errors included."""
@@ -140,7 +139,7 @@ class World:
     def lose_disk(self) -> None:
         """Another runner: the journal is gone, the engine's state is not."""
         self.disk = Disk()
-        self.disks += 1
+        self.network.disks += 1
         held = {resource.id for resource in self.checkpoint.resources.values()}
         for cluster in self.network.ours.values():
             cluster.known = cluster.id in held
