@@ -64,6 +64,8 @@ class FileIntents:
         self._guard = threading.RLock()
         self._locks: dict[str, int] = {}
         """File descriptor of each lock that this process holds, by idempotency key."""
+        self._unwritten: dict[str, str] = {}
+        """Clusters whose note could not be written, and their keys: this process still closes their intents."""
 
     def open(self, intent: Intent) -> None:
         key = intent.idempotency_key
@@ -81,7 +83,10 @@ class FileIntents:
 
     def note(self, intent: Intent) -> None:
         with self._guard, self._failing("be renewed", self._record(intent.idempotency_key)):
+            if intent.cluster_id:
+                self._unwritten[intent.cluster_id] = intent.idempotency_key
             self._write(intent)
+            self._unwritten.pop(intent.cluster_id or "", None)
 
     def close(self, idempotency_key: str) -> None:
         with self._guard, self._failing("be removed", self._record(idempotency_key)):
@@ -92,6 +97,9 @@ class FileIntents:
 
     def close_cluster(self, cluster_id: str) -> None:
         with self._guard:
+            if key := self._unwritten.get(cluster_id):
+                self.close(key)
+                del self._unwritten[cluster_id]
             for path in self._records():
                 intent = self._read(path)
                 if intent is not None and intent.cluster_id == cluster_id:

@@ -35,6 +35,7 @@ class DiskIntents:
         self, disk: Disk, process: int, points: Points, failing: Callable[[str], str | None] = lambda label: None
     ) -> None:
         self._disk, self._process, self._points, self._failing = disk, process, points, failing
+        self._unwritten: dict[str, str] = {}
 
     def _write(self, label: str, change: Callable[[], object]) -> None:
         self._points.enter(label)
@@ -57,7 +58,10 @@ class DiskIntents:
             raise
 
     def note(self, intent: Intent) -> None:
+        if intent.cluster_id:
+            self._unwritten[intent.cluster_id] = intent.idempotency_key
         self._write("note", lambda: self._disk.records.__setitem__(intent.idempotency_key, intent))
+        self._unwritten.pop(intent.cluster_id or "", None)
 
     def close(self, idempotency_key: str) -> None:
         if idempotency_key in self._disk.records:
@@ -65,6 +69,9 @@ class DiskIntents:
         self._disk.locks.pop(idempotency_key, None)
 
     def close_cluster(self, cluster_id: str) -> None:
+        if key := self._unwritten.get(cluster_id):
+            self.close(key)
+            del self._unwritten[cluster_id]
         for key, intent in list(self._disk.records.items()):
             if intent.cluster_id == cluster_id:
                 self.close(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -181,6 +182,26 @@ def test_a_full_disk_is_said_before_anything_is_ordered_and_leaves_no_record(fol
     assert "nothing was ordered" in outcome.stderr
     assert STATE_DIR_VARIABLE in outcome.stderr
     assert [path.name for path in folder.iterdir() if not path.name.startswith(".")] == []
+
+
+def test_a_note_that_could_not_be_written_does_not_keep_an_intent_open(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a later sweep would take the cluster of a state for one that an interrupted order left behind."""
+    log = FileIntents(folder)
+    log.open(INTENT)
+
+    def full(*paths: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr("os.replace", full)
+        with pytest.raises(IntentLogError, match="No space left"):
+            log.note(replace(INTENT, stage="listed", cluster_id="f00d"))
+    log.close_cluster("another")
+    assert len(log.look()) == 1
+    log.close_cluster("f00d")
+    assert log.look() == []
 
 
 @pytest.mark.parametrize("key", ["", "../../etc/passwd", "a/b", "short", "ä" * 9, "x" * 101])
