@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ def _rehearse(options: argparse.Namespace, fabric: Fabric, faults: Sequence[Faul
     started = time.monotonic()
     code = _playbook(folder, options.forks)
     wall = time.monotonic() - started
-    return _conclude(options, fabric, faults, server, results, code, wall)
+    return _conclude(options, fabric, faults, server, results, code, wall, folder / "hosts")
 
 
 def _serve(server: ModelServer, socket: Path) -> None:
@@ -157,6 +158,7 @@ def _conclude(
     results: Path,
     code: int,
     wall: float,
+    homes: Path,
 ) -> int:
     """Compares the verdict with what was planted; 0 when they agree."""
     if not results.exists():
@@ -180,6 +182,8 @@ def _conclude(
         "collisions": len(server.collisions),
         "wall_s": round(wall, 1),
         "ideal_s": round(report["rounds"] * options.floor, 1),
+        **_agents(homes),
+        "tests_own_s": round(sum(row["duration_ms"] for row in report["records"]) / 1000, 1),
         "controller_cpu_s_per_host": round((usage.ru_utime + usage.ru_stime) / len(fabric.hosts), 2),
         "controller_memory_mib": usage.ru_maxrss // 1024,
         "results_kib": results.stat().st_size // 1024,
@@ -198,6 +202,23 @@ def _conclude(
     print(f"sellable together: {len(verdict['sellable']['hosts'])} of {len(fabric.hosts)}")
     print("the verdict names what was planted" if agrees else "THE VERDICT DIFFERS from what was planted")
     return 0 if agrees and not server.collisions else 1
+
+
+def _agents(homes: Path) -> dict[str, float]:
+    """What the agents' last lines say: the time from the last start to the last end, and the costliest agent."""
+    begins, ends = [], []
+    for path in homes.glob("*/agent/records.jsonl"):
+        first, *_, last = path.read_text().splitlines()
+        begins.append(datetime.fromisoformat(json.loads(first)["at"]))
+        ends.append(json.loads(last))
+    if not ends:
+        return {}
+    last_end = max(datetime.fromisoformat(end["at"]) for end in ends)
+    return {
+        "agents_s": round((last_end - max(begins)).total_seconds(), 2),
+        "agent_cpu_s": max(round(sum(end["cpu_s"]), 2) for end in ends),
+        "agent_memory_mib": max(end["memory_kib"] for end in ends) // 1024,
+    }
 
 
 if __name__ == "__main__":

@@ -1,0 +1,195 @@
+"""Pair verification on four virtual hosts: real agents, real perftest, real Soft-RoCE, and a switch that drops.
+
+Fabric faults are looked for without Ansible (roce_on_rack.py); the playbook itself runs once, with a planted fault.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.conclusion import Conclusion
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.render import render
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.runfolder import SWEEP
+
+from tests.rack.fixtures import SessionRack
+from tests.rack.rack import Rack
+from tests.rack.roce_on_rack import FOLDER, Verification, look
+
+pytestmark = [pytest.mark.rack, pytest.mark.slow, pytest.mark.timeout(900)]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def _hosts(session_rack: SessionRack) -> Iterator[Rack]:
+    rack = session_rack.with_hosts(4, "full")
+    yield rack
+    rack.switch.clear()
+    session_rack.touched(1, 2, 3, 4)
+
+
+@pytest.fixture
+def hosts(_hosts: Rack) -> Rack:
+    """Four hosts with perftest. These tests leave nothing on them but an agent's folder."""
+    _hosts.switch.clear()
+    return _hosts
+
+
+def statuses(done: Conclusion) -> dict[tuple[str, str], set[str]]:
+    found: dict[tuple[str, str], set[str]] = {}
+    for record in done.report["records"]:
+        found.setdefault((record["a"], record["b"]), set()).add(record["status"])
+    return found
+
+
+def classes(done: Conclusion, host: str) -> set[str]:
+    return {row["class"] for row in done.report["records"] if host in (row["a"], row["b"]) and row["status"] == "FAIL"}
+
+
+def accused(done: Conclusion) -> list[tuple[str, tuple[str, ...]]]:
+    return [(part.kind, part.hosts) for part in done.fabrics[0].guilty]
+
+
+def test_all_pairs_of_four_hosts(hosts: Rack, tmp_path: Path) -> None:
+    done = Verification(hosts, tmp_path).run()
+    assert set(statuses(done)) == {(f"host{a}", f"host{b}") for a in range(1, 5) for b in range(a + 1, 5)}
+    assert len(done.fabrics[0].good) == 6, render(done.fabrics[0])
+    assert done.fabrics[0].sellable.hosts == ("host1", "host2", "host3", "host4")
+    assert all(record["gigabits_per_second"] > 0 for record in done.report["records"] if record["status"] == "OK")
+    for host in hosts.hosts:
+        assert host.run("pgrep ib_write_bw", check=False).returncode == 1, "a perftest was left running"
+
+
+def test_rdma_is_dropped_between_two_hosts(hosts: Rack, tmp_path: Path) -> None:
+    hosts.switch.drop("udp", 4791, source=1, target=2)
+    hosts.switch.drop("udp", 4791, source=2, target=1)
+    done = Verification(hosts, tmp_path, pair_timeout_s=40.0).run()
+    assert "FAIL" in statuses(done)["host1", "host2"], render(done.fabrics[0])
+    assert ("path", ("host1", "host2")) in accused(done)
+    assert classes(done, "host1") == {"fabric_drop"}
+    assert len(done.fabrics[0].sellable.hosts) == 3
+
+
+def test_rdma_is_dropped_for_one_host(hosts: Rack, tmp_path: Path) -> None:
+    hosts.switch.drop("udp", 4791, source=3)
+    hosts.switch.drop("udp", 4791, target=3)
+    done = Verification(hosts, tmp_path, pair_timeout_s=40.0).run()
+    assert accused(done) == [("host", ("host3",))], render(done.fabrics[0])
+    assert done.fabrics[0].sellable.hosts == ("host1", "host2", "host4")
+    assert done.fabrics[0].fix_first[0]["sellable"] == 4
+
+
+def test_one_link_is_thinned(hosts: Rack, tmp_path: Path) -> None:
+    hosts.switch.thin(0.1, "udp", 4791, target=4)
+    done = Verification(hosts, tmp_path, pair_timeout_s=40.0).run()
+    worst = {pair for pair, seen in statuses(done).items() if seen & {"FAIL", "WARN"}}
+    assert worst, render(done.fabrics[0])
+    assert all("host4" in pair for pair in worst)
+    assert {host for _, named in accused(done) for host in named} & {"host4"}
+
+
+def test_the_test_port_is_closed_on_one_host(hosts: Rack, tmp_path: Path) -> None:
+    hosts.switch.drop("tcp", 18515, target=2)
+    done = Verification(hosts, tmp_path, pair_timeout_s=40.0).run()
+    assert accused(done) == [("host", ("host2",))], render(done.fabrics[0])
+    assert classes(done, "host2") == {"connect"}
+
+
+def test_an_empty_gid_index(hosts: Rack, tmp_path: Path) -> None:
+    verification = Verification(hosts, tmp_path)
+    verification.looks["host4"] = look(hosts.host(4), gid_index=7)
+    done = verification.run()
+    assert [host for _, named in accused(done) for host in named] == ["host4"], render(done.fabrics[0])
+    assert classes(done, "host4") <= {"gid_empty", "gid_or_route"}
+
+
+def test_the_memory_lock_limit_is_too_small(hosts: Rack, tmp_path: Path) -> None:
+    verification = Verification(hosts, tmp_path)
+    # Without CAP_IPC_LOCK root has a limit like anybody else.
+    verification.prefix["host2"] = "prlimit --memlock=65536:65536 setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock"
+    done = verification.run()
+    assert accused(done) == [("host", ("host2",))], render(done.fabrics[0])
+    assert classes(done, "host2") == {"memlock"}
+
+
+def test_an_agent_is_killed_and_the_next_run_goes_on(hosts: Rack, tmp_path: Path) -> None:
+    results = tmp_path / "results.json"
+    first = Verification(hosts, _folder(tmp_path, "first"))
+    planned = first.plan()
+    first.start(planned.plans)
+    victim = hosts.host(2)
+    while not first.records_so_far("host2"):
+        time.sleep(0.5)
+    victim.run("pkill -KILL -f '^python3.*lium-roce-agent'")
+    assert victim.run("sleep 1; pgrep ib_write_bw", check=False).returncode == 1, "perftest outlived its agent"
+    first.collect(SWEEP, list(planned.plans))
+    done = first.conclude()
+    assert list(done.fabrics[0].lost) == ["host2"]
+    assert "killed" in done.fabrics[0].lost["host2"]
+    kept = len(done.fabrics[0].good)
+    assert kept >= 3, render(done.fabrics[0])
+    results.write_text(json.dumps(done.report))
+
+    second = Verification(hosts, _folder(tmp_path, "second"), results_path=str(results))
+    assert second.plan().counts["pairs"] == 6 - kept
+    assert len(second.run().fabrics[0].good) == 6
+
+
+def test_a_host_is_lost_in_the_middle(hosts: Rack, tmp_path: Path) -> None:
+    verification = Verification(hosts, tmp_path, patience_s=20.0)
+    planned = verification.plan()
+    verification.start(planned.plans)
+    while not verification.records_so_far("host3"):
+        time.sleep(0.5)
+    hosts.host(3).end()
+    try:
+        verification.collect(SWEEP, list(planned.plans))
+        done = verification.conclude()
+    finally:
+        hosts.reset(3)
+    assert list(done.fabrics[0].lost) == ["host3"], render(done.fabrics[0])
+    others = {frozenset(pair) for pair in (("host1", "host2"), ("host1", "host4"), ("host2", "host4"))}
+    assert others <= done.fabrics[0].good
+    assert not done.fabrics[0].guilty or all("host3" in part.hosts for part in done.fabrics[0].guilty)
+
+
+def test_the_playbook_names_the_planted_fault(
+    hosts: Rack, tmp_path: Path, rack_inventory: Callable[[Rack], Path]
+) -> None:
+    hosts.switch.drop("udp", 4791, source=3)
+    hosts.switch.drop("udp", 4791, target=3)
+    limits: dict[str, Any] = {"pair_timeout_s": 60, "listen_wait_s": 60, "patience_s": 60}
+    variables = {f"roce_verify_{name}": value for name, value in limits.items()}
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).with_name("ansible-playbook")),
+            *("-i", str(rack_inventory(hosts)), "lium.cluster.verify_roce", "-e", json.dumps(variables)),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT), "ANSIBLE_HOME": str(tmp_path / "ansible")},
+        capture_output=True,
+        text=True,
+        timeout=840,
+    )
+    screen = done.stdout
+    assert "4 hosts, 3 of 6 pairs proven, 3 failed" in screen, screen + done.stderr
+    assert "Sellable as one cluster: 3 of 4 hosts" in screen
+    assert "host host3 (3 pairs)" in screen
+    report = json.loads((tmp_path / "lium-roce.json").read_text())
+    assert [part["hosts"] for part in report["fabrics"][0]["guilty"]] == [["host3"]]
+    assert len(report["platform"]["host1"]) == 3
+    assert hosts.host(1).run(f"cat {FOLDER}/records.jsonl").stdout.count('"schema"') >= 3
+    assert done.returncode == 2, "a pair that cannot be sold fails the play"
+
+
+def _folder(tmp_path: Path, name: str) -> Path:
+    folder = tmp_path / name
+    folder.mkdir()
+    return folder
