@@ -17,6 +17,7 @@ from pulumi_lium.api.errors import LiumError
 
 from .context import Context
 from .errors import OrderUnsettled
+from .holder import require_holder_of_order
 from .intents import Intent, NullIntents
 from .members import members_of, total_price
 from .remove import Keeper, remove
@@ -63,8 +64,10 @@ def resolve(ctx: Context, intent: Intent, *, may_order: bool = False, patience: 
             if len(placed.members) >= intent.nodes or looks_at_a_part >= _LOOKS_AT_A_PART:
                 return placed
         elif trouble is None and asked_at >= settled:
+            require_holder_of_order(ctx, intent)
             return None
         elif may_order and trouble is None and _can_be_replayed(ctx, intent):
+            require_holder_of_order(ctx, intent)
             may_order = False
             outcome = _replay(ctx, intent)
             if not isinstance(outcome, OrderUnsettled):

@@ -12,6 +12,7 @@ from pulumi_lium.api import Pod
 from .context import Context
 from .errors import InvalidInputs, OperationFailed
 from .facts import facts_of_state, unmet
+from .holder import holder_if_told
 from .inputs import ClusterArgs
 from .members import members_of
 from .state import new_state
@@ -28,6 +29,7 @@ def adopt(ctx: Context, cluster_id: str, args: ClusterArgs, inputs: Mapping[str,
             code="nothing_to_adopt",
         )
     state = new_state(inputs, cluster_id, members, ordered_at_of(ctx, members), adopted=True, **facts_of(members))
+    state["holder"] = holder_if_told(ctx)
     different = unmet(args.selectors, replace(facts_of_state(state), nodes=len(members)))
     if different:
         raise InvalidInputs(

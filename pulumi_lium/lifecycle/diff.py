@@ -17,6 +17,7 @@ from . import ttl
 from .context import Context
 from .errors import OperationFailed
 from .facts import facts_of_state, unmet
+from .holder import require_holder
 from .inputs import DEFAULT_DELETE_TIMEOUT, SELECTORS, parse_cluster_inputs, selectors_of
 from .listing import SHARED, parse_moment, present_members
 from .members import lost_ranks
@@ -75,6 +76,8 @@ def diff(ctx: Context, cluster_id: str, state: Mapping[str, Any], news: Mapping[
             f" cluster {cluster_id} ({usd(price_of(state))}): {error}"
         )
     else:
+        if not members:
+            require_holder(ctx, cluster_id, state)
         differences = {**_drift(state, inputs, members, cluster_id), **differences}
     change = Change(
         {name: reason for name, reason in differences.items() if EFFECTS.get(name, "replace") == "replace"},

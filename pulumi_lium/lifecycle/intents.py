@@ -50,6 +50,8 @@ class Intent:
     fabric_id: str | None = None
     fabric_type: str | None = None
     """Of the machines ordered: a running cluster does not tell its fabric."""
+    holder: Mapping[str, str | None] | None = None
+    """Account and workspace that the key acted for (`holder.py`): with another key a listing says nothing."""
     pod_ids: tuple[str, ...] = ()
     cluster_id: str | None = None
 

@@ -23,6 +23,7 @@ from . import ttl
 from .adopt import adopt
 from .context import Context
 from .errors import InvalidInputs, NothingMatches, OperationFailed
+from .holder import holder_if_told
 from .inputs import ClusterArgs, cluster_args
 from .intents import Intent
 from .members import by_rank
@@ -84,6 +85,7 @@ def order(ctx: Context, inputs: Mapping[str, Any]) -> Created:
         idempotency_key=intent.idempotency_key,
         pod_ids=list(placed.pod_ids),
         unscheduled=unscheduled,
+        holder=intent.holder,
     )
     return Created(placed.cluster_id, state)
 
@@ -111,12 +113,12 @@ def _send(ctx: Context, args: ClusterArgs, template_id: str) -> tuple[Intent, Pi
 
 def _send_picks(ctx: Context, args: ClusterArgs, template_id: str) -> tuple[Intent, Pick, OrderAnswer | LiumError]:
     """One order; after a refusal because a machine is taken, others under a new key."""
-    snapshot = _snapshot(ctx, args)
+    snapshot, ordered_by = _snapshot(ctx, args), holder_if_told(ctx)
     pick = _choose(ctx.api.offers.list(), args, ctx)
     key, taken = args.idempotency_key or "", frozenset[str]()
     picks_left = _PICKS
     while True:
-        intent = _intent(ctx, args, template_id, snapshot, pick, key)
+        intent = replace(_intent(ctx, args, template_id, snapshot, pick, key), holder=ordered_by)
         try:
             return intent, pick, send(ctx, intent)
         except (OrderRefused, Conflict, Invalid, NotFound) as refusal:

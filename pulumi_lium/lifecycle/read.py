@@ -8,6 +8,7 @@ from typing import Any
 
 from .adopt import facts_of, ordered_at_of
 from .context import Context
+from .holder import require_holder
 from .listing import SHARED, present_members
 from .state import inputs_of, new_state, observed, rows_of
 
@@ -28,6 +29,7 @@ def read(ctx: Context, cluster_id: str, state: Mapping[str, Any]) -> Reading | N
     ctx.note_in_state(cluster_id, state)
     members = present_members(ctx, cluster_id, state.get("ordered_at"), max_age=SHARED)
     if not members:
+        require_holder(ctx, cluster_id, state)
         return None
     if not rows_of(state):
         found = new_state(

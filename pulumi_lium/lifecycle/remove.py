@@ -11,6 +11,7 @@ from pulumi_lium.api.errors import LiumError
 
 from .context import Context
 from .errors import OperationFailed, OperationTimeout
+from .holder import require_holder
 from .inputs import DEFAULT_DELETE_TIMEOUT
 from .listing import present_members
 from .members import still_billing
@@ -55,6 +56,7 @@ def remove(
     delay, accepted, asked_at = _FIRST_DELAY, frozenset[str](), -math.inf
     problem: str | None = None
     members: list[Pod] | None = None
+    is_ours = False
     while True:
         if ctx.clock.monotonic() - asked_at > _ACCEPTED_FOR:
             accepted = frozenset()
@@ -63,6 +65,11 @@ def remove(
             accepted, problem = _ask(ctx, cluster_id, state, keeper)
         try:
             members = present_members(ctx, cluster_id, None if accepted else state.get("ordered_at"))
+            is_ours = is_ours or bool(accepted or members)
+            if not is_ours:
+                require_holder(ctx, cluster_id, state)
+        except OperationFailed:
+            raise
         except _DEFINITE as error:
             raise _stays(cluster_id, state, keeper, None, str(error)) from error
         except LiumError as error:

@@ -181,6 +181,7 @@ def _state(
         price_per_hour=intent.price_per_hour,
         template_id=intent.body.get("template_id") or _template(placed.members) or inputs.get("template_id"),
         idempotency_key=intent.idempotency_key,
+        holder=intent.holder,
         pod_ids=list(placed.pod_ids),
         unscheduled=unscheduled or [],
     )

@@ -8,6 +8,7 @@ from typing import Any
 from . import ttl
 from .context import Context
 from .errors import OperationFailed
+from .holder import require_holder
 from .inputs import cluster_args
 from .listing import parse_moment, present_members
 from .members import still_billing
@@ -24,6 +25,7 @@ def update(ctx: Context, cluster_id: str, state: Mapping[str, Any], news: Mappin
     args = cluster_args(news)
     members = present_members(ctx, cluster_id, state.get("ordered_at"))
     if not members:
+        require_holder(ctx, cluster_id, state)
         raise OperationFailed(
             f"Cluster {cluster_id} is gone: no member is listed. Run `pulumi up` again to order it anew",
             code="cluster_gone",

@@ -56,7 +56,11 @@ def scenario(**more: Any) -> dict[str, Any]:
         "settings": {"rate_limit": False, "delete_seconds": 5},
         "accounts": [
             {"id": "ana", "balance": 10000.0, "keys": [{"key": KEY}]},
-            {"id": "bob", "balance": 10000.0, "keys": [{"key": "sk_bob"}]},
+            {
+                "id": "bob",
+                "balance": 10000.0,
+                "keys": [{"key": "sk_bob"}, {"key": "sk_lab", "workspace": "lab"}, {"key": "sk_shop", "workspace": "shop"}],
+            },
         ],
         "templates": [
             {"name": "Cluster", "docker_image": "daturaai/lium-cluster", "docker_image_tag": "0.0.7"},

@@ -58,6 +58,7 @@ def test_an_order_sends_what_the_official_client_sends_and_no_more_requests(worl
     assert world.requests()[before:] == [
         "GET /templates",
         "GET /pods",
+        "GET /users/me",
         "GET /executors/infiniband-clusters",
         RENT,
         "GET /pods",

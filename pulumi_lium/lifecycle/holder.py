@@ -1,0 +1,69 @@
+"""Whose key ordered a cluster: with the key of another account or workspace an empty listing says nothing about it.
+
+Such a key is valid and its listing is right, it just shows other pods; a removal it answers with 404 (contract 7.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pulumi_lium.api.errors import LiumError
+
+from .context import Context
+from .errors import OperationFailed, OrderUnsettled
+from .intents import Intent
+from .state import price_of
+from .values import usd
+
+
+def holder(ctx: Context) -> dict[str, str | None]:
+    """What the key acts for: ids of `user` and `workspace`, null where the service does not say. Raises `LiumError`."""
+    me = ctx.api.users.me()
+    return {"user": me.id or None, "workspace": (me.workspace.id or None) if me.workspace else None}
+
+
+def holder_if_told(ctx: Context) -> dict[str, str | None] | None:
+    """As `holder`, for the state of a new cluster; None where it cannot be read: no order fails for that."""
+    try:
+        return holder(ctx)
+    except LiumError:
+        return None
+
+
+def require_holder(ctx: Context, cluster_id: str, state: Mapping[str, Any]) -> None:
+    """Before a cluster of which no member is listed counts as gone: raises unless the key could have seen it."""
+    if other := _another(ctx, state.get("holder")):
+        raise OperationFailed(
+            f"Whether cluster {cluster_id} still runs is not known: no member is listed, but {other}. It may be billing"
+            f" {usd(price_of(state))}. Nothing was changed",
+            code="another_holder",
+            hint=_HINT,
+        )
+
+
+def require_holder_of_order(ctx: Context, intent: Intent) -> None:
+    """As `require_holder`, before an order that is not listed counts as never placed."""
+    if other := _another(ctx, intent.holder):
+        raise OrderUnsettled(
+            f"What came of the order of {intent.pod_name!r} is not known: no listing shows it, but {other}. It may be"
+            f" billing {usd(intent.price_per_hour)}",
+            hint=_HINT,
+        )
+
+
+_HINT = "Set the API key of the account or workspace that ordered it."
+
+
+def _another(ctx: Context, then: Any) -> str:
+    """How the key's holder differs from the one at the order; empty if it does not, or nobody noted who that was.
+
+    Inside a workspace its members see the same pods, whoever they are.
+    """
+    if not isinstance(then, Mapping) or not (then.get("user") or then.get("workspace")):
+        return ""
+    now = holder(ctx)
+    kind = "workspace" if then.get("workspace") and now["workspace"] else "user"
+    if not then.get(kind) or not now[kind] or then[kind] == now[kind]:
+        return ""
+    return f"it was ordered by {kind} {then[kind]}, and the API key in use acts for {kind} {now[kind]}"
