@@ -21,6 +21,7 @@ class LiumCluster(Resource, module="lium", name="Cluster"):
     first. `ttl` changes in place. Every output is known after `up`; in a preview of a new cluster they are unknown.
     """
 
+    nodes: pulumi.Output[int]
     cluster_id: pulumi.Output[str]
     """The service's id of the cluster; also the resource's id."""
     name: pulumi.Output[str]
@@ -53,6 +54,8 @@ class LiumCluster(Resource, module="lium", name="Cluster"):
     """When it was ordered (ISO 8601, UTC); `ttl` counts from then."""
     members: pulumi.Output[list[dict[str, Any]]]
     """What is known of the nodes from the order on; programs read `nodes_info`."""
+    adopted: pulumi.Output[bool | None]
+    """True for a cluster that was taken over by `adopt`: a failed start does not delete it."""
     unscheduled: pulumi.Output[list[str]]
     """Members that have no removal time though `ttl` asks for one."""
 
@@ -146,7 +149,9 @@ class LiumCluster(Resource, module="lium", name="Cluster"):
                 # The id, not the output `cluster_id`: it stays known while a preview shows an update in place.
                 "cluster_id": self.id,
                 "name": self.name,
-                "nodes": nodes,
+                # As the engine decided them, not as the program says: `ignore_changes` and transformations count.
+                "nodes": self.nodes,
+                "adopted": self.adopted,
                 "members": self.members,
                 "unscheduled": self.unscheduled,
                 "price_per_hour": self.price_per_hour,
@@ -192,6 +197,7 @@ _OUTPUTS = (
     "expires_at",
     "ordered_at",
     "members",
+    "adopted",
     "unscheduled",
 )
 """Computed by the provider: declared without a value, a preview shows them as unknown."""

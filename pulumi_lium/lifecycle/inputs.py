@@ -184,6 +184,7 @@ READY_INTERNAL: dict[str, Parser] = {
     "cluster_id": _text,
     "name": _text,
     "nodes": _nodes,
+    "adopted": _as_it_is,
     "members": _as_it_is,
     "unscheduled": _as_it_is,
     "price_per_hour": _as_it_is,

@@ -53,6 +53,7 @@ class ReadyArgs:
     wait: bool
     timeout: float
     on_start_failure: str
+    adopted: bool
     delete_timeout: float
     requested: Mapping[str, Any]
     """The inputs as they came."""
@@ -81,6 +82,7 @@ def ready_args(props: Mapping[str, Any]) -> ReadyArgs:
         wait=kept.get("wait_for_ready", True),
         timeout=kept.get("ready_timeout", DEFAULT_READY_TIMEOUT),
         on_start_failure=kept.get("on_start_failure", "delete"),
+        adopted=bool(kept.get("adopted")),
         delete_timeout=kept.get("delete_timeout", DEFAULT_DELETE_TIMEOUT),
         requested=kept,
     )
@@ -90,7 +92,7 @@ def wait_ready(ctx: Context, args: ReadyArgs) -> dict[str, Any]:
     """`status` and `nodes_info` once every node runs. Raises naming the node and its reason.
 
     After a failed start, and at the end of the time, the cluster is deleted and seen to be gone, unless
-    `on_start_failure` is `keep`; a cluster whose state cannot be read is never deleted.
+    `on_start_failure` is `keep`; a cluster whose state cannot be read, or that was adopted, is never deleted.
     """
     if args.unscheduled:
         raise OperationFailed(
@@ -192,6 +194,13 @@ def _give_up(
 ) -> OperationFailed:
     """The error to raise, after the policy was carried out."""
     text = f"{args.title} did not start: {why}."
+    if args.adopted:
+        # Its start is none of ours: whoever ordered it may have work on the other nodes.
+        return kind(
+            f"{text} It was adopted, so it is left as it is. {still_billing(members, args.price_per_hour)}"
+            " `pulumi destroy` removes it",
+            code="start_failed",
+        )
     if args.on_start_failure == "keep":
         return kind(
             f"{text} It is kept for a look (on_start_failure). {still_billing(members, args.price_per_hour)}"
@@ -228,6 +237,7 @@ READY_EFFECTS: dict[str, Effect] = {
     "account": "ignore",
     "name": "ignore",
     "nodes": "ignore",
+    "adopted": "ignore",
     "members": "ignore",
     "unscheduled": "ignore",
     "price_per_hour": "ignore",

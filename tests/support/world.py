@@ -59,7 +59,11 @@ def scenario(**more: Any) -> dict[str, Any]:
             {
                 "id": "bob",
                 "balance": 10000.0,
-                "keys": [{"key": "sk_bob"}, {"key": "sk_lab", "workspace": "lab"}, {"key": "sk_shop", "workspace": "shop"}],
+                "keys": [
+                    {"key": "sk_bob"},
+                    {"key": "sk_lab", "workspace": "lab"},
+                    {"key": "sk_shop", "workspace": "shop"},
+                ],
             },
         ],
         "templates": [

@@ -81,6 +81,18 @@ def test_options_of_the_wait_go_to_the_wait(mocks: Mocks) -> None:
         assert (inputs["delete_timeout"], inputs["account"]) == (30, "a")
 
 
+def test_the_wait_is_for_the_cluster_that_the_engine_has(mocks: Mocks) -> None:
+    """Under `ignore_changes`, or a transformation, the program's own number is not the cluster's."""
+    declare(mocks, nodes=4, opts=pulumi.ResourceOptions(transformations=[_with_two_nodes]))
+    assert mocks.registered["train"].inputs["nodes"] == 2
+    assert mocks.registered["train-ready"].inputs["nodes"] == 2
+
+
+def _with_two_nodes(args: pulumi.ResourceTransformationArgs) -> pulumi.ResourceTransformationResult:
+    props = {**args.props, "nodes": 2} if args.name == "train" else args.props
+    return pulumi.ResourceTransformationResult(props=props, opts=args.opts)
+
+
 def test_no_key_is_among_the_inputs(mocks: Mocks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIUM_API_KEY", "sk_marker")
     declare(mocks)

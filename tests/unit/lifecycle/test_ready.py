@@ -8,7 +8,7 @@ import pytest
 
 from pulumi_lium.lifecycle.errors import InvalidInputs, OperationFailed, OperationTimeout
 from pulumi_lium.lifecycle.inputs import READY_INTERNAL, READY_OPTIONS
-from pulumi_lium.lifecycle.order import Created
+from pulumi_lium.lifecycle.order import Created, order
 from pulumi_lium.lifecycle.ready import (
     READY_EFFECTS,
     check_ready,
@@ -245,3 +245,17 @@ def test_a_bad_option_is_named(name: str, value: Any) -> None:
 def test_without_a_cluster_there_is_nothing_to_wait_for() -> None:
     with pytest.raises(InvalidInputs, match="cluster_id"):
         ready_args({"nodes": 2})
+
+
+@pytest.mark.parametrize("event", ["machine_lost", "never up"])
+def test_an_adopted_cluster_is_never_deleted_by_the_wait(world: World, event: str) -> None:
+    theirs = world.order()
+    if event == "machine_lost":
+        world.pass_time(60)
+        world.event("machine_lost", host="a2")
+    taken = order(world.ctx, world.check(adopt=theirs.cluster_id))
+    with pytest.raises(OperationFailed, match="adopted") as error:
+        wait(world, taken, adopted=taken.state["adopted"], ready_timeout=5, on_start_failure="delete")
+    assert "$" in str(error.value)
+    assert world.calls("DELETE", theirs.cluster_id) == 0
+    assert len(world.listed()) == 2
