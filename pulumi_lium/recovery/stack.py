@@ -103,6 +103,8 @@ class PulumiStack:
 
     def config(self) -> dict[str, str]:
         """The stack's configuration, secrets in plain: it stays in this process. Empty where it cannot be read."""
+        if self._configures_nothing():
+            return {}
         try:
             text = self._run("config", "--show-secrets", "--json", "--stack", self.name)
             return {
@@ -112,6 +114,14 @@ class PulumiStack:
             }
         except (PulumiFailed, ValueError, AttributeError):
             return {}
+
+    def _configures_nothing(self) -> bool:
+        """Whether the stack's file, where it lies beside the project, has no setting of ours: that saves a call."""
+        try:
+            text = (self.cwd / f"Pulumi.{self.name.rpartition('/')[2]}.yaml").read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return False
+        return "lium:" not in text
 
     def cancel(self) -> None:
         """Takes the lock off."""
