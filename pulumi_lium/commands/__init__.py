@@ -23,6 +23,7 @@ COMMANDS = {
     "sweep": _Entry("List what bills and is owned by nobody; remove it with --yes."),
     "recover": _Entry("Settle creates that were cut off into a stack's state."),
     "teardown": _Entry("Remove all that a stack has, and prove that nothing of it bills."),
+    "extend": _Entry("Move the time limit of a running cluster."),
     "emulator": _Entry("Run the Lium API on this machine, faults included.", extra="emulator"),
 }
 

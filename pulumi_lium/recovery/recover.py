@@ -192,9 +192,7 @@ def keep_copy(export: StackExport, folder: Path, stack: str, now: datetime) -> P
     return path
 
 
-def _step(
-    ctx: Context, held: dict[str, str], create: PendingCreate, intent: Intent, placed: Placed | None
-) -> Step:
+def _step(ctx: Context, held: dict[str, str], create: PendingCreate, intent: Intent, placed: Placed | None) -> Step:
     if placed is None:
         until = settled_from(intent)
         if ctx.clock.now() < until:

@@ -188,4 +188,3 @@ class Teardown:
                 self.report(f"The stack {self.stack.name} was removed.")
         except LiumError as error:
             outcome.failures.append(str(error))
-
