@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from .pods import STARTING, Pod
+from .scenario import Funds, Seconds
 from .wire import micros
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Event(BaseModel):
     """Base: `at_s` is the time in a scenario, seconds after the reset."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    at_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    at_s: Seconds | None = None
 
 
 class OnHost(Event):
@@ -84,7 +85,7 @@ class Balance(Event):
 
     event: Literal["balance"]
     account: Text
-    balance: Annotated[float, Field(allow_inf_nan=False)]
+    balance: Funds
 
 
 AnyEvent = OnHost | RefuseOrder | OnPod | RivalOrder | Balance

@@ -12,8 +12,10 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 Scope = Literal["read", "rent", "manage", "billing"]
-Money = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# Bounded so that sums of money stay exact and times stay within the calendar.
+Money = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Funds = Annotated[float, Field(ge=-1e12, le=1e12, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
 # YAML reads a bare 0x3 as a number; the subnet manager's id is text on the wire.
 SubnetManager = Annotated[Text, BeforeValidator(lambda value: hex(value) if type(value) is int else value)]
@@ -71,9 +73,9 @@ class Budget(Part):
 
 
 class Key(Part):
-    """An API key. `workspace` makes it act inside that workspace; `billing` stands alone among the scopes."""
+    """An API key, fit for a header. `workspace` makes it act inside that one; `billing` stands alone among the scopes."""
 
-    key: Text
+    key: Annotated[str, Field(pattern=r"^[!-~]+$")]
     id: Text | None = None
     name: Text | None = None
     scopes: list[Scope] = Field(default=["read", "rent", "manage"], min_length=1)
@@ -93,7 +95,7 @@ class Account(Part):
 
     id: Text
     email: Text | None = None
-    balance: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    balance: Funds = 0.0
     keys: list[Key] = Field(min_length=1)
 
 
