@@ -105,6 +105,7 @@ TIERS: tuple[Tier, ...] = (
     pytest_tier("collection", workers=2),
     pytest_tier("field", workers=2, needs=(PULUMI,)),
     pytest_tier("engine", workers=2, needs=(PULUMI, ACTIONLINT), limit_s=1800),
+    pytest_tier("docker", needs=(ROOT,), apt=("docker.io", "runc", "busybox-static")),
     pytest_tier("rack", needs=(RACK,), limit_s=1800),
 )
 

@@ -49,10 +49,15 @@ def main(argv, environ):
 
 
 def tell(text):
+    """Into syslog, and on stderr, which is the container's own."""
+    note(text)
+    sys.stderr.write(f"lium-rdma-runc: {text}\n")
+
+
+def note(text):
     import syslog
 
-    syslog.syslog(syslog.LOG_ERR, f"lium-rdma-runc: {text}")
-    sys.stderr.write(f"lium-rdma-runc: {text}\n")
+    syslog.syslog(syslog.LOG_WARNING, f"lium-rdma-runc: {text}")
 
 
 def write_runtime_log(argv, text):
@@ -170,13 +175,14 @@ def read_env(path):
 
 
 def may_lift_memlock():
-    """Whether a container may have no limit: root of the host lifts it; in a user namespace nobody can."""
+    """Whether a container may have no limit. Only trying tells: root lacks the right in a user namespace, for one."""
     import resource
 
-    if resource.getrlimit(resource.RLIMIT_MEMLOCK)[1] == resource.RLIM_INFINITY:
-        return True
-    with open("/proc/self/uid_map", encoding="ascii") as stream:
-        return os.geteuid() == 0 and stream.read().split() == ["0", "0", "4294967295"]
+    try:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def shares_network(path):
@@ -205,7 +211,7 @@ def edit(spec, nodes, variables, memlock, shares_network):
         if [row for row in limits if row["type"] == "RLIMIT_MEMLOCK"] != [limit]:
             process["rlimits"] = [row for row in limits if row["type"] != "RLIMIT_MEMLOCK"] + [limit]
     else:
-        tell("this pod may not lift the limit of locked memory; it must be started with --ulimit memlock=-1:-1")
+        note("the limit of locked memory may not be lifted here; start the pod around this with --ulimit memlock=-1:-1")
     network = [row for row in linux.get("namespaces") or [] if row["type"] == "network"]
     if all(shares_network(row.get("path", "")) for row in network):
         environment = process.get("env") or []
