@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+from ansible_collections.lium.cluster.plugins.module_utils._probe import HostProbe, RecordedRunner
 from ansible_collections.lium.cluster.plugins.module_utils._roce import perftest
 from ansible_collections.lium.cluster.plugins.module_utils._roce.failures import End, classify
 from ansible_collections.lium.cluster.plugins.module_utils._roce.perftest import read, read_json
+from ansible_collections.lium.cluster.plugins.module_utils._roce.testable import look
 from ansible_collections.lium.cluster.plugins.module_utils._roce.timetable import timetable
 
 CASES = Path(__file__).parent / "cases"
@@ -16,6 +19,20 @@ CASES = Path(__file__).parent / "cases"
 
 def case(name: str, file: str) -> str:
     return (CASES / name / file).read_text()
+
+
+def test_b89_a_gid_of_another_namespace_is_no_rail(tmp_path: Path) -> None:
+    port = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
+    shutil.copytree(CASES / "B89" / "sysfs" / "class", tmp_path / "sys/class")
+    for name, text in (("state", "4: ACTIVE"), ("link_layer", "Ethernet"), ("rate", "100 Gb/sec (4X EDR)")):
+        (port / name).write_text(text)
+    answers = {"ip -j addr show": {"stdout": case("B89", "ip-j-addr.json")}}
+    seen = look(HostProbe(RecordedRunner(answers), str(tmp_path)), {})
+    record = seen.records[0]
+    assert (record.id, record.status) == ("roce.testable", "MUST_FIX")
+    assert "no GID of an address in this network namespace: mlx5_0:1 192.0.2.19" in record.observed
+    assert "host's network" in record.remediation
+    assert seen.facts["roce"]["rails"] == []
 
 
 @pytest.mark.parametrize("file", ["old.json", "new.json"])

@@ -338,17 +338,21 @@ class Agent:
                 raise Gone("budget", self._plan.host, "the time was used up while calling the peer")
 
     def _ask(self, peer: str) -> dict[str, Any] | None:
-        """How far a peer is, ``None`` when it is gone."""
-        link: Link | None = None
-        try:
-            link = self._reach(peer, {"ask": "at"})
-            told = link.receive(self._loop.clock() + self._call_s)
-            self._learn(told)
-            return told if "at" in told else None
-        except LinkClosed:
-            return None
-        finally:
-            if link is not None:
+        """How far a peer is, ``None`` when it is gone. One that is merely slow to answer is asked again."""
+        since = self._loop.clock()
+        while True:
+            try:
+                link = self._reach(peer, {"ask": "at"})
+            except LinkClosed:
+                return None
+            try:
+                told = link.receive(self._loop.clock() + self._call_s)
+                self._learn(told)
+                return told if "at" in told else None
+            except LinkClosed:
+                if self._loop.clock() - since >= self._plan.limits.patience_s or not self._pause(_RETRY_S):
+                    return None
+            finally:
                 link.close()
 
     def _wait_for_round(self, number: int) -> None:

@@ -17,6 +17,7 @@ import fcntl
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from datetime import datetime, timezone
 from typing import Any, TextIO
 
 from ansible_collections.lium.cluster.plugins.module_utils._roce.agent import Agent, Plan
+from ansible_collections.lium.cluster.plugins.module_utils._roce.child import Child
 from ansible_collections.lium.cluster.plugins.module_utils._roce.command import CONTAINER, RailAt
 from ansible_collections.lium.cluster.plugins.module_utils._roce.loop import Loop, Stopped
 from ansible_collections.lium.cluster.plugins.module_utils._roce.sockets import listens
@@ -39,6 +41,8 @@ _COUNTERS = frozenset(
     max_retry_exceeded rnr_naks_rcvd rx_roce_discards out_of_seq_request rcvd_seq_err retry_exceeded_err
     """.split()  # noqa: SIM905  a list of two dozen quoted names reads worse
 )
+#: A Docker that takes longer than this for its list does not answer.
+_DOCKER_S = 60.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -67,8 +71,9 @@ class HostBench:
 class DockerGuard:
     """Looks at the host's containers, as the idle guard does (host-contract 0.3)."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = dict(environ)
+    def __init__(self, loop: Loop, environ: Mapping[str, str]) -> None:
+        self._loop = loop
+        self._environ = environ
         self._names: list[str] = []
         self._failures = 0
 
@@ -81,24 +86,23 @@ class DockerGuard:
         return ", ".join(name for name in self._names if "pod_" in name)
 
     def _look(self) -> str:
-        """Lists the containers; why it could not, empty when it could."""
+        """Lists the containers; why it could not, empty when it could. Other agents are answered meanwhile."""
         self._names = []
-        try:
-            done = subprocess.run(
-                ["docker", "ps", "--format", "{{.Names}}"],
-                env=self._environ,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=30,
-            )
-        except FileNotFoundError:
+        if shutil.which("docker", path=self._environ.get("PATH")) is None:
             return ""
-        except (OSError, subprocess.TimeoutExpired) as exc:
-            return f"docker ps gave no answer: {exc}"
-        if done.returncode != 0:
-            return f"docker ps failed: {done.stderr.strip()[:200]}"
-        self._names = done.stdout.split()
+        try:
+            child = Child(self._loop, ["docker", "ps", "--format", "{{.Names}}"], self._environ)
+        except OSError as exc:
+            return f"docker ps: {exc.strerror}"
+        try:
+            child.wait(self._loop.clock() + _DOCKER_S)
+        finally:
+            end = child.finish()
+        if end.timed_out:
+            return f"docker ps gave no answer within {_DOCKER_S:g} s"
+        if end.rc != 0:
+            return f"docker ps failed: {end.stdout.strip()[:200]}"
+        self._names = end.stdout.split()
         return ""
 
     def probing(self) -> bool:
@@ -155,7 +159,7 @@ def _run(plan_path: str, records: TextIO, environ: Mapping[str, str]) -> int:
             # A container of ours that an earlier, killed agent left; this process holds the lock, so it is nobody's
             # now.
             subprocess.run(["docker", "rm", "-f", CONTAINER], env=dict(bench.environ), capture_output=True, timeout=60)
-        agent = Agent(plan, loop, bench, DockerGuard(bench.environ), write)
+        agent = Agent(plan, loop, bench, DockerGuard(loop, bench.environ), write)
         how = agent.run()
         return end(how, agent.why)
     except Stopped as exc:

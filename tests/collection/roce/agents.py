@@ -57,6 +57,7 @@ class Agents:
         self.model = model
         self.addresses = addresses
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._started: list[subprocess.Popen[bytes]] = []
         self._bin = folder / "bin"
         self._bin.mkdir()
         (self._bin / "ib_write_bw").symlink_to(perftest)
@@ -90,6 +91,7 @@ class Agents:
             self.processes[host] = subprocess.Popen(
                 [sys.executable, "-I", self._agent, home / "plan.json", home, home / "lock"], env=self.environ(host)
             )
+            self._started.append(self.processes[host])
 
     def wait(self, timeout: float = 60.0) -> dict[str, int]:
         deadline = time.monotonic() + timeout
@@ -106,7 +108,7 @@ class Agents:
         return self.lines(host)[-1]
 
     def close(self) -> None:
-        for process in self.processes.values():
+        for process in self._started:
             if process.poll() is None:
                 process.kill()
             process.wait()

@@ -216,3 +216,30 @@ def test_wrong_use(make_agents: Make, arguments: list[str], code: int) -> None:
         [sys.executable, agents.folder / "lium-roce-agent", *arguments], capture_output=True, text=True
     )
     assert (done.returncode, done.stderr[:6]) == (code, "usage:")
+
+
+def give_docker(agents: Agents, script: str) -> None:
+    docker = agents.folder / "bin" / "docker"
+    docker.write_text(f"#!/bin/sh\n{script}\n")
+    docker.chmod(0o755)
+
+
+def test_a_rental_in_the_middle_ends_the_tests(make_agents: Make) -> None:
+    agents = make_agents(4, floor_s=5.5)  # the third test begins after the guard's ten seconds
+    give_docker(agents, "echo pod_77 filler_1")
+    agents.start(sweep(agents))
+    agents.wait()
+    for host in agents.addresses:
+        assert agents.end(host)["end"] in ("rented", "done")
+        assert {record["class"] for record in agents.records(host)} <= {None, "rented", "peer_lost"}
+    rented = [host for host in agents.addresses if agents.end(host)["end"] == "rented"]
+    assert rented
+    assert agents.end(rented[0])["why"] == "pod_77"
+
+
+def test_a_slow_docker_does_not_make_an_agent_look_gone(make_agents: Make) -> None:
+    agents = make_agents(4, floor_s=4.0)
+    give_docker(agents, "/bin/sleep 6")
+    agents.start(sweep(agents, limits=Limits(patience_s=4.0)))
+    agents.wait()
+    assert {record["status"] for host in agents.addresses for record in agents.records(host)} == {"OK"}
