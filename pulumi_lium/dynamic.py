@@ -281,7 +281,8 @@ def _report(line: str) -> None:
 
 
 def _without_secrets(text: str) -> str:
-    for secret in _secrets:
+    # A copy: the engine's other threads may read a key meanwhile.
+    for secret in tuple(_secrets):
         text = text.replace(secret, "***")
     return text
 

@@ -73,7 +73,7 @@ class Budget(Part):
 
 
 class Key(Part):
-    """An API key, fit for a header. `workspace` makes it act inside that one; `billing` stands alone among the scopes."""
+    """An API key, fit for a header. `workspace`: it acts inside that one; `billing` stands alone among the scopes."""
 
     key: Annotated[str, Field(pattern=r"^[!-~]+$")]
     id: Text | None = None

@@ -6,7 +6,6 @@ Whole numbers travel as floats, so 2.0 is 2; 2.5, True and "2" are no whole numb
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,6 +17,10 @@ from .values import UNKNOWN, has_unknown, parse_ttl
 
 MOST_NODES = 254
 """The overlay `10.42.0.0/24` holds no more (contract 7.2)."""
+_LARGEST_EXACT = 2**53
+"""Whole numbers beyond this do not survive the engine's floats."""
+_MOST_USD = 1e9
+"""USD an hour; more is no price, and neither are infinity and NaN."""
 DEFAULT_READY_TIMEOUT = 900
 DEFAULT_DELETE_TIMEOUT = 900
 
@@ -30,6 +33,8 @@ Parser = Callable[[Any], Any]
 def _whole(lowest: int, highest: int) -> Parser:
     def parse(value: Any) -> int:
         number = value
+        if isinstance(number, (int, float)) and abs(number) > _LARGEST_EXACT:
+            raise ValueError(f"is {_shown(value)}: that is too large")
         if isinstance(number, float) and number.is_integer():
             number = int(number)
         if type(number) is not int:
@@ -42,7 +47,7 @@ def _whole(lowest: int, highest: int) -> Parser:
 
 
 def _nodes(value: Any) -> int:
-    number: int = _whole(0, 10**9)(value)
+    number: int = _whole(-_LARGEST_EXACT, _LARGEST_EXACT)(value)
     if number < 2:
         raise ValueError(f"is {number}: a cluster has at least 2 nodes")
     if number > MOST_NODES:
@@ -51,7 +56,7 @@ def _nodes(value: Any) -> int:
 
 
 def _price(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _MOST_USD:
         raise ValueError(f"is {_shown(value)}: a number (USD an hour for the whole cluster) is needed")
     if value <= 0:
         raise ValueError(f"is {value:g}: it must be above 0")

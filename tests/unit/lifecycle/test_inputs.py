@@ -39,6 +39,11 @@ def test_what_is_no_number_of_nodes_is_refused_by_name(nodes: Any) -> None:
         ("max_price_per_hour", 0),
         ("max_price_per_hour", -1),
         ("max_price_per_hour", float("nan")),
+        ("max_price_per_hour", 10**400),
+        ("max_price_per_hour", float("inf")),
+        ("nodes", 1e300),
+        ("nodes", float("nan")),
+        ("ports_per_node", -(10**400)),
         ("max_price_per_hour", True),
         ("max_price_per_hour", "80"),
         ("machines", "a1"),
@@ -72,6 +77,11 @@ def test_what_is_no_number_of_nodes_is_refused_by_name(nodes: Any) -> None:
 )
 def test_a_bad_property_is_named(name: str, value: Any) -> None:
     assert set(failures(**{name: value})) == {name}
+
+
+@pytest.mark.parametrize("nodes", [-5, 0, 1, 1.0])
+def test_too_few_nodes_are_told_the_least(nodes: float) -> None:
+    assert "at least 2" in failures(nodes=nodes)["nodes"]
 
 
 def test_every_bad_property_is_named_at_once() -> None:
