@@ -13,7 +13,6 @@ For internal use of the collection; may change in any release.
 from __future__ import annotations
 
 import contextlib
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -268,7 +267,8 @@ class Agent:
     def _test(self, link: Link, ends: Ends, rail: int, peer: str, *, alone: bool) -> None:
         limits = self._plan.limits
         if self._plan.shorten and len(self._good_s) >= _ENOUGH_GOOD:
-            usual = 5 * statistics.median(self._good_s[-20:])
+            recent = sorted(self._good_s[-20:])
+            usual = 5 * recent[len(recent) // 2]
             limits = limits._replace(test_s=min(limits.test_s, max(_SHORTEST_TEST_S, usual)))
         if ends.client == self._plan.host:
             record = self._runner.drive(link, ends, rail, limits, alone=alone)

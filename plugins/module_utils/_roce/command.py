@@ -13,6 +13,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ansible_collections.lium.cluster.plugins.module_utils._roce.perftest import control_address
+
 #: The container's name. Not the platform's own (``lium_roce_probe``): each leaves the other's alone.
 CONTAINER = "lium_roce_verify"
 
@@ -51,6 +53,8 @@ class Settings(NamedTuple):
 
 def perftest(settings: Settings, own: RailAt, rail: int, server_address: str | None) -> list[str]:
     """The command of one end on rail number ``rail``; ``server_address`` makes it the client of that server."""
+    if server_address:
+        server_address = control_address([server_address])
     port = settings.port_of(rail)
     if settings.image:
         role = ["server", str(port), str(settings.iterations)]

@@ -126,37 +126,34 @@ CAUSES = {
 
 #: Text → class, the most telling first: a failure names its own cause before it names what followed from it, so of all
 #: texts of both ends the earliest in this list counts.
-_TEXTS = [
-    (name, re.compile(pattern))
-    for name, pattern in (
-        ("no_nodes", r'adding custom device "/dev/infiniband'),
-        ("no_single_rail", r"names no single RoCE rail"),
-        ("no_active_port", r"no ACTIVE RDMA port"),
-        ("docker", r"Cannot connect to the Docker daemon"),
-        ("no_perftest", r"ib_write_bw: (?:command )?not found|executable file not found|ib_write_bw: No such file"),
-        ("no_device", r"IB device \S+ not found|No IB devices found|Unable to find the Infiniband/RoCE device"),
-        ("port_down", r"Port number \d+ state is|Couldn't set the link layer"),
-        ("no_device", r"Couldn't get context for the device|Failed to open device"),
-        ("mtu", r"Requested mtu is higher than active mtu"),
-        ("memlock", r"Couldn't allocate MR|[Ff]ailed to create mr|Failed to create MR"),
-        ("gid_types", r"Incompatibility issue with GID types"),
-        ("gid_or_route", r"Failed to modify QP .*to RTR|Unable to Connect the HCA's"),
-        ("fabric_drop", r"Failed status 12\b|Failed status-?\s*transport retry counter exceeded"),
-        ("receiver", r"Failed status 13\b|RNR retry counter exceeded"),
-        ("completion", r"Failed status (?!5\b)(?!-?\s*Work Request Flushed)"),
-        ("port_busy", r"Couldn't listen to port|(?:Address|port) (?:is )?already (?:in use|allocated)"),
-        ("address_family", r"Address family for hostname not supported|resolving basic address"),
-        ("bad_option", r"invalid option|unrecognized option"),
-        ("connect", r"Couldn't connect to|socket connection|rdma_connect|Unexpected CM event"),
-        ("image", r"Unable to find image|pull access denied|toomanyrequests|manifest unknown"),
-        ("secondary", r"Failed status 5\b|Work Request Flushed"),
-        (
-            "peer_died",
-            r"Couldn't read remote address|Unable to (?:read|write) (?:from|to) socket|Failed to exchange data"
-            r"|Failed to complete run_iter_bw",
-        ),
-    )
-]
+_TEXTS = (
+    ("no_nodes", r'adding custom device "/dev/infiniband'),
+    ("no_single_rail", r"names no single RoCE rail"),
+    ("no_active_port", r"no ACTIVE RDMA port"),
+    ("docker", r"Cannot connect to the Docker daemon"),
+    ("no_perftest", r"ib_write_bw: (?:command )?not found|executable file not found|ib_write_bw: No such file"),
+    ("no_device", r"IB device \S+ not found|No IB devices found|Unable to find the Infiniband/RoCE device"),
+    ("port_down", r"Port number \d+ state is|Couldn't set the link layer"),
+    ("no_device", r"Couldn't get context for the device|Failed to open device"),
+    ("mtu", r"Requested mtu is higher than active mtu"),
+    ("memlock", r"Couldn't allocate MR|[Ff]ailed to create mr|Failed to create MR"),
+    ("gid_types", r"Incompatibility issue with GID types"),
+    ("gid_or_route", r"Failed to modify QP .*to RTR|Unable to Connect the HCA's"),
+    ("fabric_drop", r"Failed status 12\b|Failed status-?\s*transport retry counter exceeded"),
+    ("receiver", r"Failed status 13\b|RNR retry counter exceeded"),
+    ("completion", r"Failed status (?!5\b)(?!-?\s*Work Request Flushed)"),
+    ("port_busy", r"Couldn't listen to port|(?:Address|port) (?:is )?already (?:in use|allocated)"),
+    ("address_family", r"Address family for hostname not supported|resolving basic address"),
+    ("bad_option", r"invalid option|unrecognized option"),
+    ("connect", r"Couldn't connect to|socket connection|rdma_connect|Unexpected CM event"),
+    ("image", r"Unable to find image|pull access denied|toomanyrequests|manifest unknown"),
+    ("secondary", r"Failed status 5\b|Work Request Flushed"),
+    (
+        "peer_died",
+        r"Couldn't read remote address|Unable to (?:read|write) (?:from|to) socket|Failed to exchange data"
+        r"|Failed to complete run_iter_bw",
+    ),
+)
 
 _GPU = re.compile(r"initializing CUDA|use_cuda|allocated GPU buffer|Bad address")
 _LOCAL_GID = re.compile(r"local address:.*\n\s*GID:\s*([0-9:]+)")
@@ -219,7 +216,7 @@ def classify(client: End, server: End | None = None) -> Failure:
         if end is None:
             continue
         for weight, (name, pattern) in enumerate(_TEXTS):
-            found = pattern.search(end.text)
+            found = re.search(pattern, end.text)
             if found and (best is None or weight < best[0]):
                 best = (weight, name, found, side)
     # A deadline that cut a data transfer is told better by the hang than by a follow-up of the kill.

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import functools
 import re
-import statistics
-from collections.abc import Sequence
 from typing import NamedTuple
 
 OK = "OK"
@@ -33,10 +31,6 @@ _NEW_ENCODING = 128 / 130
 _REFERENCE = 4096 / (4096 + _PACKET_OVERHEAD)
 PASS_SHARE = 0.88 / _REFERENCE
 FAIL_SHARE = 0.50 / _REFERENCE
-#: A pair this far below the median of its like is worth a look, even above the pass mark.
-OUTLIER_SHARE = 0.90
-#: Soft-RoCE runs on the CPU: its rate says nothing, so only a pair far below the others is worth a look.
-SOFT_OUTLIER_SHARE = 0.33
 
 
 class Slot(NamedTuple):
@@ -130,17 +124,3 @@ def _hint(share: float) -> str:
     if 0.4 <= share <= 0.6:
         return "about a half: wrong card or GID, one leg of a LAG, or a Gen4 slot for a 400G NIC"
     return "below the mark: PCIe, CPU governor, NUMA, or a shared link"
-
-
-def outliers(rates: Sequence[float | None], *, soft: bool = False) -> list[bool]:
-    """Which of the rates of comparable pairs fall far below their median. Fewer than four have no median to speak of.
-
-    Wide noise widens the band: never closer than three robust deviations.
-    """
-    known = [rate for rate in rates if rate]
-    if len(known) < 4:
-        return [False] * len(rates)
-    median = statistics.median(known)
-    spread = 1.4826 * statistics.median(abs(rate - median) for rate in known)
-    low = min(median * (SOFT_OUTLIER_SHARE if soft else OUTLIER_SHARE), median - 3 * spread)
-    return [rate is not None and 0 < rate < low for rate in rates]

@@ -9,7 +9,6 @@ For internal use of the collection; may change in any release.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import math
 import re
@@ -148,7 +147,7 @@ def control_address(addresses: Iterable[str]) -> str:
     """
     known = list(addresses)
     for address in known:
-        if ipaddress.ip_address(address).version == 4:
+        if ":" not in address:
             return address
     raise NoControlAddress(
         f"no IPv4 address among {', '.join(known) or 'none'}: this needs a newer perftest, with --ipv6"

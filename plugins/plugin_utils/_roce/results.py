@@ -15,7 +15,8 @@ from typing import Any
 
 from ansible_collections.lium.cluster.plugins.module_utils._roce.command import RailAt
 from ansible_collections.lium.cluster.plugins.module_utils._roce.culprit import Outcome
-from ansible_collections.lium.cluster.plugins.module_utils._roce.passmark import FAIL, NOT_MEASURED, OK, WARN, outliers
+from ansible_collections.lium.cluster.plugins.module_utils._roce.outliers import outliers
+from ansible_collections.lium.cluster.plugins.module_utils._roce.passmark import FAIL, NOT_MEASURED, OK, WARN
 from ansible_collections.lium.cluster.plugins.module_utils._roce.timetable import LinkTest
 
 GOOD = (OK, WARN)

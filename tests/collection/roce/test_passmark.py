@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.lium.cluster.plugins.module_utils._roce.outliers import outliers
 from ansible_collections.lium.cluster.plugins.module_utils._roce.passmark import (
     FAIL,
     OK,
@@ -11,7 +12,6 @@ from ansible_collections.lium.cluster.plugins.module_utils._roce.passmark import
     Slot,
     ceiling,
     mark,
-    outliers,
     parse_rate,
     parse_slot,
     slot_gbps,
