@@ -8,32 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pulumi_lium.lifecycle.intents import Intent
+from pulumi_lium.lifecycle.intents import Intent, IntentLog
 from pulumi_lium.recovery.intents import IntentLogError, OpenIntent
 
 from .points import Points
 
-
-class Disk:
-    """What outlives a process: the records, and which living process holds each."""
-
-    def __init__(self) -> None:
-        self.records: dict[str, Intent] = {}
-        self.locks: dict[str, int] = {}
-
-    def end(self, process: int) -> None:
-        """The process is gone, and its locks with it."""
-        for key in [key for key, holder in self.locks.items() if holder == process]:
-            del self.locks[key]
+Failing = Callable[[str], "str | None"]
+"""How the next write (`open`, `note` or `close`) goes wrong: None, `before` or `after` the change."""
+FULL = "The intent journal cannot be written: no space left."
 
 
 class DiskIntents:
-    """`IntentLog` of one process on a disk. `failing(label)` says how the next write goes wrong: None, `before` or
-    `after` the change."""
+    """`IntentLog` of one process on a disk."""
 
-    def __init__(
-        self, disk: Disk, process: int, points: Points, failing: Callable[[str], str | None] = lambda label: None
-    ) -> None:
+    def __init__(self, disk: Disk, process: int, points: Points, failing: Failing) -> None:
         self._disk, self._process, self._points, self._failing = disk, process, points, failing
         self._unwritten: dict[str, str] = {}
 
@@ -43,7 +31,7 @@ class DiskIntents:
         if failure != "before":
             change()
         if failure is not None:
-            raise IntentLogError("The intent journal cannot be written: no space left.", code="intent_log")
+            raise IntentLogError(FULL, code="intent_log")
         self._points.leave()
 
     def open(self, intent: Intent) -> None:
@@ -98,3 +86,20 @@ class DiskIntents:
         """Every open intent, oldest first."""
         found = [OpenIntent(intent, key in self._disk.locks) for key, intent in self._disk.records.items()]
         return sorted(found, key=lambda entry: entry.intent.opened_at)
+
+
+class Disk:
+    """What outlives a process: the records, and which living process holds each."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, Intent] = {}
+        self.locks: dict[str, int] = {}
+
+    def journal(self, process: int, points: Points, failing: Failing) -> IntentLog:
+        """The journal of a new process."""
+        return DiskIntents(self, process, points, failing)
+
+    def end(self, process: int) -> None:
+        """The process is gone, and its locks with it."""
+        for key in [key for key, holder in self.locks.items() if holder == process]:
+            del self.locks[key]

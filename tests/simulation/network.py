@@ -21,6 +21,7 @@ LATENCY = 0.1
 OURS, OTHER = "sk_ours", "sk_other"
 BILLS = frozenset({"PENDING", "RUNNING", "REBOOT_PENDING", "REBOOT_FAILED"})
 """Statuses that bill, or will by themselves (contract 3.3)."""
+FIRST_HOSTS = ("a1", "a2")
 FOREIGN_HOSTS = ("f1", "f2", "f3", "f4", "f5", "f6")
 
 
@@ -58,6 +59,7 @@ class Cut(Exception):
     def __init__(self, sent: bool) -> None:
         super().__init__(sent)
         self.sent = sent
+        self.error = ConnectionResetError if sent else ConnectionRefusedError
 
 
 @dataclass
@@ -106,6 +108,7 @@ class Network:
         """Clusters that a command must leave alone, as the state holds them."""
         self.disks = 1
         """How many disks there have been: the intent of an order is on the one of its time."""
+        self._busy = False
         self._lag, self._say = lag, say
         self._listed_from: dict[str, float] = {}
         self._late: list[_Late] = []
@@ -281,6 +284,15 @@ class Network:
             self.market.apply_event(event)
         except EventError:
             return
+
+    def others(self, busy: bool) -> None:
+        """Others take, or leave, what they can of the two machines that an order of ours would take first."""
+        if busy != self._busy:
+            self._busy = busy
+            self.arrive()
+            self.market.advance_to(self.clock.at)
+            for host in FIRST_HOSTS:
+                self.market.apply_event({"event": "machine_taken" if busy else "machine_freed", "host": host})
 
     def add_foreign(self, name: str, key: str = OURS) -> None:
         """A cluster of somebody else: of another stack with our account, or of another account."""

@@ -15,8 +15,9 @@ HOUR = 3600.0
 class Step:
     """One command, `wait` seconds after the last.
 
-    `verb`: `up`, `destroy`, `refresh`, `sweep`, `sweep --stack-export`, `recover` or `teardown`. `bare`: the runner's disk is a new one.
-    `nodes` and `ttl` are what the program asks for from this step on.
+    `verb`: `up`, `destroy`, `refresh`, `sweep`, `sweep --stack-export` or `recover`. `bare`: the runner's disk is a new
+    one. `busy`: others hold the two machines that an order would take first. `nodes`, `ttl` and `resources` are what
+    the program asks for.
     """
 
     verb: str = "up"
@@ -24,6 +25,7 @@ class Step:
     kill: Kill | None = None
     faults: tuple[Fault, ...] = ()
     bare: bool = False
+    busy: bool = False
     nodes: int = 2
     ttl: str | None = None
     resources: tuple[str, ...] = ("train",)
@@ -74,6 +76,7 @@ def schedule_of(seed: int) -> Schedule:
                 kill=_kill(rng) if draw() < 0.65 else None,
                 faults=tuple(_fault(rng) for _ in range(rng.choice((0, 0, 0, 0, 1, 1, 2)))),
                 bare=place > 0 and draw() < 0.15,
+                busy=draw() < 0.3,
                 nodes=nodes,
                 ttl=ttl,
                 resources=resources,

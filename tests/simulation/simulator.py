@@ -82,6 +82,7 @@ def _play(world: World, step: Step, verdict: Verdict) -> bool:
     world.clock.sleep(step.wait)
     if step.bare:
         world.lose_disk()
+    world.network.others(step.busy)
     world.points.begin(step.kill)
     world.network.begin(step.faults)
     world.say(f"$ {step.verb}{' on a bare disk' if step.bare else ''}")

@@ -85,7 +85,9 @@ class FastHttp(HttpCore):
             reply = self._network.exchange(method, path, body, headers.get("Idempotency-Key"))
         except Cut as cut:
             raise TransportError(
-                "The connection failed", sent=cut.sent, outcome_unknown=cut.sent and method != "GET"
+                f"The connection failed: {cut.error.__name__}",
+                sent=cut.sent,
+                outcome_unknown=cut.sent and method != "GET",
             ) from None
         is_write = method != "GET"
         if reply.status >= 400:
@@ -133,7 +135,7 @@ class WholeTransport:
                 method, path, json.loads(body) if body else None, headers.get("Idempotency-Key")
             )
         except Cut as cut:
-            raise (ConnectionResetError if cut.sent else ConnectionRefusedError) from None
+            raise cut.error from None
         text = b"<html></html>" if reply.page else json.dumps(reply.document).encode()
         return RawAnswer(reply.status, dict(reply.headers), text)
 

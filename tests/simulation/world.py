@@ -12,10 +12,9 @@ from pulumi_lium.api import LiumApi
 from pulumi_lium.emulator.market import Market, load_scenario
 from pulumi_lium.emulator.scenario import Scenario
 from pulumi_lium.lifecycle.context import Context
-from pulumi_lium.lifecycle.intents import IntentLog
 
 from .clock import START, VirtualClock
-from .disk import Disk, DiskIntents
+from .disk import Disk
 from .engine import Checkpoint, Engine
 from .network import FOREIGN_HOSTS, OTHER, OURS, Network
 from .points import Points
@@ -76,8 +75,8 @@ def market_scenario(idempotency: bool, cancel_in_flight: bool, delete_seconds: f
 class World:
     """Holds what outlives a process, and starts processes.
 
-    `say` takes a line of the story where somebody reads it. `wire` and `journal` put the whole client and a real disk in
-    the place of the fast ones.
+    `say` takes a line of the story where somebody reads it. `wire` and `disk` put the whole client and a real disk in
+    the place of the fast ones; `scenario` another market.
     """
 
     def __init__(
@@ -86,25 +85,28 @@ class World:
         *,
         say: Callable[[str], None] | None = None,
         wire: Wire = FastApi,
-        journal: Callable[[World], IntentLog] | None = None,
+        disk: Callable[[], Disk] = Disk,
+        scenario: Scenario | None = None,
     ) -> None:
         self.schedule = schedule
         self._tell = say
         self.clock, self.points = VirtualClock(), Points()
         others = bool(schedule.foreign) or any(f.kind == "namesake" for step in schedule.steps for f in step.faults)
-        scenario = market_scenario(schedule.idempotency, schedule.cancel_in_flight, schedule.delete_seconds, others)
+        scenario = scenario or market_scenario(
+            schedule.idempotency, schedule.cancel_in_flight, schedule.delete_seconds, others
+        )
         self.market = Market(scenario, START)
         tell = self.say if say else None
         self.network = Network(self.market, self.clock, self.points, lag=schedule.lag, say=tell)
         self.checkpoint = Checkpoint()
-        self.disk = Disk()
+        self.disk = disk()
         self.process = 0
         self.told: list[str] = []
         """What the last process told a person, errors included."""
         self.names_told: set[str] = set()
         """Names that an error told a person to sweep by."""
         self.gone_wrong: list[str] = []
-        self._wire, self._journal = wire, journal
+        self._wire, self._new_disk = wire, disk
         for kind in schedule.foreign:
             self.network.add_foreign(foreign_name(kind), OTHER if kind == "other tenant" else OURS)
 
@@ -118,17 +120,12 @@ class World:
         self.process += 1
         self.told = []
         rng = random.Random(self.process * 1_000_003 + 17)
-        intents: IntentLog = (
-            self._journal(self)
-            if self._journal
-            else DiskIntents(self.disk, self.process, self.points, self.network.journal_failure)
-        )
         return Context(
             api=self._wire(self.network, self.clock, rng),
             clock=self.clock,
             rng=rng,
             report=self._report,
-            intents=intents,
+            intents=self.disk.journal(self.process, self.points, self.network.journal_failure),
             require_caller=self._require_engine,
         )
 
@@ -138,7 +135,7 @@ class World:
 
     def lose_disk(self) -> None:
         """Another runner: the journal is gone, the engine's state is not."""
-        self.disk = Disk()
+        self.disk = self._new_disk()
         self.network.disks += 1
         held = {resource.id for resource in self.checkpoint.resources.values()}
         for cluster in self.network.ours.values():
