@@ -17,7 +17,7 @@ MUST_FIX = "MUST_FIX"
 UNKNOWN = "UNKNOWN"
 SKIPPED = "SKIPPED"
 
-#: Worst first: the status of a group of records is the first of these that occurs in it. What was left out counts least.
+#: Worst first: the status of a group of records is the first of these that occurs in it. A left-out check counts least.
 STATUSES = (MUST_FIX, UNKNOWN, WARN, OK, SKIPPED)
 SEVERITIES = ("blocker", "degraded", "info")
 

@@ -230,7 +230,40 @@ def healthy_host(rng: random.Random, number: int = 1, kind: str | None = None) -
             "Model: \t\t NVIDIA H100 80GB HBM3"
         )
     add_executor(host, kind)
+    add_overlay(host)
     return host
+
+
+def add_overlay(host: RecordedHost) -> None:
+    """What the overlay of cluster pods needs of a host: WireGuard, a free port, Docker's firewall and nothing else."""
+    host.folders |= {"/sys/module/wireguard", "/sys/module/nf_tables", "/sys/module/nft_compat"}
+    host.answer("docker ps --filter publish=51820/udp --format {{.Names}}", "")
+    routes = [
+        {"dst": "default", "gateway": "192.0.2.254", "dev": "eno1"},
+        {"dst": "172.17.0.0/16", "dev": "docker0"},
+        {"dst": "10.20.30.0/24", "dev": "enp32s0np0"},
+    ]
+    host.answer("ip -j route show", json.dumps(routes))
+    host.answer("docker network ls --format {{.Name}}", "bridge\nhost\nnone\n")
+    form = "{{.Name}} {{range .IPAM.Config}}{{.Subnet}} {{end}}"
+    host.answer(f"docker network inspect --format {form} bridge host none", "bridge 172.17.0.0/16 \nhost \nnone \n")
+    docker = {
+        "family": "ip",
+        "table": "filter",
+        "name": "FORWARD",
+        "hook": "forward",
+        "type": "filter",
+        "policy": "drop",
+    }
+    host.answer(
+        "nft -j list ruleset", json.dumps({"nftables": [{"metainfo": {"version": "1.0.6"}}, {"chain": docker}]})
+    )
+    host.answer(
+        "iptables -S", "-P INPUT ACCEPT\n-P FORWARD DROP\n-A FORWARD -j DOCKER-USER\n-A DOCKER-USER -j RETURN\n"
+    )
+    host.files["/proc/sys/net/netfilter/nf_conntrack_udp_timeout_stream"] = "120"
+    host.files["/proc/net/nf_conntrack"] = ""
+    host.files["/sys/class/net/docker0/mtu"] = host.files["/sys/class/net/eno1/mtu"] = "1500"
 
 
 def add_executor(host: RecordedHost, kind: str) -> None:

@@ -62,7 +62,8 @@ def test_what_is_not_well_says_what_to_do(status: str) -> None:
 
 def test_worst_status_of_nothing_is_unknown() -> None:
     assert worst_status([]) == "UNKNOWN"
-    assert [worst_status([status, "OK"]) for status in STATUSES] == list(STATUSES)
+    assert [worst_status([status, "SKIPPED"]) for status in STATUSES] == list(STATUSES)
+    assert worst_status(["OK", "UNKNOWN", "WARN"]) == "UNKNOWN"
 
 
 @pytest.mark.parametrize("status", ["OK", "WARN", "UNKNOWN", "SKIPPED", "MUST_FIX"])

@@ -213,12 +213,11 @@ def firewall_state(subject: OverlayHost) -> tuple[list[str], list[Block]]:
     probe, tools = subject.host.probe, []
     blocks: list[Block] = []
     filtering = False
-    for tool, module_names, argv, read in (
-        ("nftables", ("nf_tables",), ("nft", "-j", "list", "ruleset"), nft_blocks),
-        ("iptables", ("ip_tables", "nft_compat"), ("iptables", "-S"), iptables_blocks),
+    for tool, has_rules, argv, read in (
+        ("nftables", _in_kernel(subject.host, "nf_tables"), ("nft", "-j", "list", "ruleset"), nft_blocks),
+        ("iptables", _has_iptables(subject.host), ("iptables", "-S"), iptables_blocks),
     ):
-        # Without the module there is no rule, and asking for one would load it.
-        if not any(_in_kernel(subject.host, name) for name in module_names):
+        if not has_rules:  # asking would load what is not there
             continue
         filtering = True
         try:
@@ -235,6 +234,13 @@ def firewall_state(subject: OverlayHost) -> tuple[list[str], list[Block]]:
     if probe.which("ufw") and ufw_active(probe.output("ufw", "status", "verbose")):
         tools.append("ufw")
     return tools, blocks + _firewalld_blocks(subject, tools)
+
+
+def _has_iptables(host: Host) -> bool:
+    """Whether iptables may have rules: through nftables, or in a table of its own, which is made at its first rule."""
+    if host.probe.exists("/sys/module/nft_compat"):
+        return True
+    return "filter" in (host.probe.read_or_none("/proc/net/ip_tables_names") or "")
 
 
 def _in_kernel(host: Host, name: str) -> bool:

@@ -1,0 +1,153 @@
+"""`wireguard_info` on generated hosts: nothing found on good ones, each seeded fault found with its fix."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ansible_collections.lium.cluster.plugins.module_utils._probe import open_probe
+from ansible_collections.lium.cluster.plugins.module_utils._record import Record
+from ansible_collections.lium.cluster.plugins.module_utils._wireguard.checks import look_at_wireguard
+
+from tests.collection.recorded_host import PROC_NET_HEAD, RecordedHost, healthy_host
+
+IDS = {"wg.module", "wg.port_free", "wg.subnet_conflict", "wg.fw_forward", "wg.conntrack", "wg.mtu"}
+PORT = "CA6C"  # 51820
+
+
+def look_at(host: RecordedHost, folder: Path) -> dict[str, Record]:
+    found = look_at_wireguard(open_probe(str(host.write(folder)), {}), {"ports": [51820]})
+    return {record.id: record for record in found.records}
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_nothing_is_found_on_a_healthy_host(seed: int, tmp_path: Path) -> None:
+    records = look_at(healthy_host(random.Random(seed)), tmp_path / "host")
+    assert set(records) == IDS
+    assert {row.id: (row.status, row.observed) for row in records.values() if row.status != "OK"} == {}
+
+
+def not_loaded(host: RecordedHost) -> None:
+    host.remove("/sys/module/wireguard")
+    host.answer("modinfo -F filename wireguard", "/lib/modules/6.8.0/kernel/drivers/net/wireguard/wireguard.ko.zst\n")
+
+
+def no_module(host: RecordedHost) -> None:
+    host.remove("/sys/module/wireguard")
+    host.answer("uname -r", "6.1.0-21-cloud-amd64\n")
+    host.answer("modinfo -F filename wireguard", rc=1, stderr="modinfo: ERROR: Module wireguard not found.\n")
+
+
+def listen(host: RecordedHost, inode: int) -> None:
+    host.files["/proc/net/udp"] = f"{PROC_NET_HEAD}\n  9: 00000000:{PORT} 00000000:0000 07 0:0 0:0 0 0 0 {inode} 2 0 0"
+
+
+def port_of_a_process(host: RecordedHost) -> None:
+    listen(host, 4711)
+    host.files["/proc/812/comm"] = "tailscaled"
+    host.links["/proc/812/fd/9"] = "socket:[4711]"
+
+
+def stale_wg0(host: RecordedHost) -> None:
+    listen(host, 0)
+    key = "+rui4vFKuFqKmjZoQNSWRxmD/nYAISea4B5bMe/JOFk="
+    host.answer("wg show all dump", f"wg0\t(none)\t{key}\t51820\toff\n")
+
+
+def port_of_a_container(host: RecordedHost) -> None:
+    host.answer("docker ps --filter publish=51820/udp --format {{.Names}}", "site-vpn\n")
+
+
+def k3s(host: RecordedHost) -> None:
+    host.answer("ip -j route show", json.dumps([{"dst": "10.42.0.0/16", "dev": "cni0"}]))
+
+
+def docker_network(host: RecordedHost) -> None:
+    form = "{{.Name}} {{range .IPAM.Config}}{{.Subnet}} {{end}}"
+    host.answer(f"docker network inspect --format {form} bridge host none", "bridge 10.42.0.0/20 \n")
+
+
+def second_table(host: RecordedHost) -> None:
+    chain = {"family": "inet", "table": "mine", "name": "fwd", "hook": "forward", "type": "filter", "policy": "drop"}
+    host.answer("nft -j list ruleset", json.dumps({"nftables": [{"chain": chain}]}))
+
+
+def docker_user(host: RecordedHost) -> None:
+    host.answer("iptables -S", "-A DOCKER-USER -p udp -m udp --dport 51820 -j DROP\n")
+
+
+def firewalld(host: RecordedHost) -> None:
+    host.answer("firewall-cmd --state", "running\n")
+    host.answer("firewall-cmd --get-active-zones", "public\n  interfaces: eno1\n")
+    host.files["/etc/firewalld/firewalld.conf"] = "StrictForwardPorts=yes"
+
+
+def short_timeout(host: RecordedHost) -> None:
+    host.files["/proc/sys/net/netfilter/nf_conntrack_udp_timeout_stream"] = "20"
+
+
+def stale_flow(host: RecordedHost) -> None:
+    host.answer("docker ps --format {{.Names}}", "pod_7\n")
+    there = "ipv4 2 udp 17 90 src=10.20.30.9 dst=10.20.30.1 sport=51820 dport=51820"
+    host.files["/proc/net/nf_conntrack"] = f"{there} src=10.20.30.1 dst=10.20.30.9 sport=51820 dport=51820 mark=0"
+
+
+def vxlan(host: RecordedHost) -> None:
+    host.files["/sys/class/net/eno1/mtu"] = "1450"
+
+
+SEEDED = [
+    (not_loaded, "wg.module", "MUST_FIX", "not loaded", "modprobe wireguard"),
+    (no_module, "wg.module", "MUST_FIX", "not there", "cloud flavour"),
+    (port_of_a_process, "wg.port_free", "MUST_FIX", "tailscaled (pid 812)", "never ended by this collection"),
+    (stale_wg0, "wg.port_free", "MUST_FIX", "WireGuard interface wg0 of this host", "another one"),
+    (port_of_a_container, "wg.port_free", "MUST_FIX", "container site-vpn", "another one"),
+    (k3s, "wg.subnet_conflict", "MUST_FIX", "route 10.42.0.0/16 on cni0", "outside 10.42.0.0/24"),
+    (docker_network, "wg.subnet_conflict", "MUST_FIX", "Docker network bridge 10.42.0.0/20", "outside"),
+    (second_table, "wg.fw_forward", "MUST_FIX", "inet mine fwd: policy drop", "udp dport 51820 accept"),
+    (docker_user, "wg.fw_forward", "MUST_FIX", "DOCKER-USER", "--ctorigdstport 51820"),
+    (firewalld, "wg.fw_forward", "MUST_FIX", "StrictForwardPorts=yes", "StrictForwardPorts=no"),
+    (short_timeout, "wg.conntrack", "WARN", "= 20", "120"),
+    (stale_flow, "wg.conntrack", "WARN", "UDP 51820 from 10.20.30.9", "conntrack -D"),
+    (vxlan, "wg.mtu", "WARN", "eno1 1450", "com.docker.network.driver.mtu"),
+]
+
+
+@pytest.mark.parametrize(
+    ("breaks", "record_id", "status", "seen", "fix"), SEEDED, ids=[row[0].__name__ for row in SEEDED]
+)
+def test_a_seeded_fault_is_found_with_its_fix(
+    breaks: Callable[[RecordedHost], None], record_id: str, status: str, seen: str, fix: str, tmp_path: Path
+) -> None:
+    host = healthy_host(random.Random(1), kind="roce")
+    breaks(host)
+    records = look_at(host, tmp_path / "host")
+    record = records[record_id]
+    assert (record.status, seen in record.observed, fix in record.remediation) == (status, True, True), record
+    assert [row.id for row in records.values() if row.status not in ("OK", "SKIPPED")] == [record_id]
+
+
+def test_a_running_cluster_pod_may_hold_the_port(tmp_path: Path) -> None:
+    host = healthy_host(random.Random(1))
+    host.answer("docker ps --filter publish=51820/udp --format {{.Names}}", "pod_3f1c\n")
+    record = look_at(host, tmp_path / "host")["wg.port_free"]
+    assert (record.status, record.observed) == ("OK", "cluster pod running (pod_3f1c)")
+
+
+def test_rules_that_nobody_can_read_are_unknown(tmp_path: Path) -> None:
+    host = healthy_host(random.Random(1))
+    for line in ("nft -j list ruleset", "iptables -S"):
+        del host.commands[line]
+    assert look_at(host, tmp_path / "host")["wg.fw_forward"].status == "UNKNOWN"
+
+
+def test_a_kernel_without_packet_filter_is_asked_for_nothing(tmp_path: Path) -> None:
+    """Also where the tools are there: asking them would load the modules."""
+    host = healthy_host(random.Random(1))
+    host.remove("/sys/module/nf_tables")
+    host.remove("/sys/module/nft_compat")
+    host.commands["nft -j list ruleset"] = host.commands["iptables -S"] = {"timeout": True}
+    assert look_at(host, tmp_path / "host")["wg.fw_forward"].status == "OK"
