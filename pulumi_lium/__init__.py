@@ -11,13 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .cluster import LiumCluster as LiumCluster
+    from .ephemeral import EphemeralCluster as EphemeralCluster
+    from .ephemeral import ephemeral_cluster as ephemeral_cluster
     from .offers import Machine as Machine
     from .offers import Offer as Offer
     from .offers import get_offers as get_offers
 
-_HOME_OF = {"LiumCluster": "cluster", "Machine": "offers", "Offer": "offers", "get_offers": "offers"}
+_HOME_OF = {
+    "EphemeralCluster": "ephemeral",
+    "LiumCluster": "cluster",
+    "Machine": "offers",
+    "Offer": "offers",
+    "ephemeral_cluster": "ephemeral",
+    "get_offers": "offers",
+}
 
-__all__ = ["LiumCluster", "Machine", "Offer", "get_offers"]
+__all__ = ["EphemeralCluster", "LiumCluster", "Machine", "Offer", "ephemeral_cluster", "get_offers"]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import os
-import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..api import SYSTEM_CLOCK, LiumApi
-from ..api.settings import DEFAULT_BASE_URL, normalise_base_url
-from ..lifecycle.accounts import settings_for
-from ..lifecycle.context import Context
 from ..lifecycle.members import total_price
 from ..lifecycle.values import parse_ttl, usd
 from ..recovery.intents import FileIntents, journal_folder
-from ..recovery.survey import Contexts, Finding, short_span
+from ..recovery.survey import Finding, short_span
 from ..recovery.sweep import Removal
 
 
@@ -70,33 +65,9 @@ def journal() -> FileIntents:
     return FileIntents(journal_folder(os.environ))
 
 
-def base_url_of(config: Mapping[str, Any]) -> str:
-    """Where the service of a stack is; needs no key."""
-    return normalise_base_url(config.get("lium:baseUrl") or os.environ.get("LIUM_BASE_URL") or DEFAULT_BASE_URL)
-
-
-def contexts_of(
-    intents: FileIntents, config: Mapping[str, Any] | None = None, require_caller: Callable[[], None] = lambda: None
-) -> Contexts:
-    """The surroundings for each account: keys from a stack's configuration, else from the environment."""
-    made: dict[str | None, Context] = {}
-
-    def context(account: str | None) -> Context:
-        if account not in made:
-            settings = settings_for((config or {}).get, os.environ, account)
-            rng = random.SystemRandom()
-            api = LiumApi(settings, rng=rng)
-            made[account] = Context(
-                api,
-                SYSTEM_CLOCK,
-                rng,
-                lambda line: click.echo(line, err=True),
-                intents,
-                require_caller=require_caller,
-            )
-        return made[account]
-
-    return context
+def told(line: str) -> None:
+    """To the person, beside the output."""
+    click.echo(line, err=True)
 
 
 def print_findings(findings: Iterable[Finding], now: datetime) -> None:

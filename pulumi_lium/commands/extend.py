@@ -11,10 +11,11 @@ import click
 from ..api import SYSTEM_CLOCK
 from ..lifecycle.listing import parse_moment
 from ..lifecycle.values import usd
+from ..recovery.accounts import base_url_of, contexts_of
 from ..recovery.export import OwnedCluster, parse_export
 from ..recovery.extend import extend as extend_cluster
 from ..recovery.stack import PulumiStack
-from ._recovery import base_url_of, contexts_of, cwd_option, journal, span
+from ._recovery import cwd_option, journal, span, told
 
 
 @click.command()
@@ -49,11 +50,11 @@ def extend(
         pulumi = PulumiStack(cwd, stack, os.environ)
         config = pulumi.config()
         source, now = f"the export of {stack}", SYSTEM_CLOCK.now()
-        export = parse_export(pulumi.export(), source, base_url=base_url_of(config), now=now)
+        export = parse_export(pulumi.export(), source, base_url=base_url_of(config, os.environ), now=now)
         owned = _one(export.clusters, resource, stack)
         cluster, account, ordered_at = owned.cluster_id, owned.account, parse_moment(owned.state.get("ordered_at"))
     assert cluster is not None
-    ctx = contexts_of(journal(), config)(account)
+    ctx = contexts_of(journal(), os.environ, told, config=config)(account)
     moved = extend_cluster(ctx, cluster, total=total, by=by, ordered_at=ordered_at)
     before = f"{moved.before:%Y-%m-%d %H:%M:%S} UTC" if moved.before else "no limit"
     click.echo(f"{moved.name} (cluster {moved.cluster_id}, {usd(moved.price_per_hour)}): was {before}")

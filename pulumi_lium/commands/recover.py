@@ -10,21 +10,13 @@ from pathlib import Path
 import click
 
 from ..api.clock import SYSTEM_CLOCK
+from ..recovery.accounts import base_url_of, contexts_of
 from ..recovery.export import parse_export
 from ..recovery.intents import state_folder
 from ..recovery.recover import keep_copy, plan
 from ..recovery.recover import recover as recover_stack
 from ..recovery.stack import PulumiStack
-from ._recovery import (
-    base_url_of,
-    contexts_of,
-    cwd_option,
-    journal,
-    lock_age_option,
-    stack_option,
-    wait_option,
-    yes_option,
-)
+from ._recovery import cwd_option, journal, lock_age_option, stack_option, told, wait_option, yes_option
 
 
 @click.command()
@@ -43,11 +35,11 @@ def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, yes: bool) 
     intents = journal()
     config = pulumi.config()
     source, now = f"the export of {stack}", SYSTEM_CLOCK.now()
-    export = parse_export(pulumi.export(), source, base_url=base_url_of(config), now=now)
+    export = parse_export(pulumi.export(), source, base_url=base_url_of(config, os.environ), now=now)
     if not export.pending:
         click.echo(f"No create of a cluster was cut off in {stack}: nothing to do.")
         return
-    contexts = contexts_of(intents, config)
+    contexts = contexts_of(intents, os.environ, told, config=config)
     for step in plan(contexts, intents, export):
         click.echo(f"will {step}")
     if not yes and not (sys.stdin.isatty() and click.confirm("Go on?")):
@@ -62,7 +54,7 @@ def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, yes: bool) 
         export,
         now=SYSTEM_CLOCK.now(),
         lock_age=lock_age,
-        report=lambda line: click.echo(line, err=True),
+        report=told,
         patience=wait,
     )
     for step in steps:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from pathlib import Path
 
 import click
 
+from ..recovery.accounts import contexts_of
 from ..recovery.export import read_export
 from ..recovery.survey import survey
 from ..recovery.sweep import clean, still_open
 from ._edge import MAY_BILL, json_option, print_json
 from ._recovery import (
-    contexts_of,
     journal,
     last_line,
     may_bill,
@@ -20,6 +21,7 @@ from ._recovery import (
     print_removals,
     removal_document,
     span,
+    told,
     wait_option,
     yes_option,
 )
@@ -55,7 +57,7 @@ def sweep(
     if name_prefix is not None and not name_prefix.strip():
         raise click.BadParameter("is empty: every cluster of the account would be meant", param_hint="--name-prefix")
     intents = journal()
-    contexts = contexts_of(intents)
+    contexts = contexts_of(intents, os.environ, told)
     default = contexts(None)
     export = None
     if stack_export is not None:

@@ -17,12 +17,13 @@ from ..api import SYSTEM_CLOCK
 from ..api.errors import LiumError
 from ..lifecycle.members import total_price
 from ..lifecycle.values import usd
+from ..recovery.accounts import base_url_of, contexts_of
 from ..recovery.export import StackExport, parse_export
 from ..recovery.intents import state_folder
 from ..recovery.stack import PulumiStack
 from ..recovery.teardown import Outcome, Teardown
 from ._edge import FAILED, MAY_BILL
-from ._recovery import base_url_of, contexts_of, cwd_option, journal, lock_age_option, stack_option, wait_option
+from ._recovery import cwd_option, journal, lock_age_option, stack_option, told, wait_option
 
 
 @click.command()
@@ -54,21 +55,22 @@ def teardown(
         config, text = reading_config.result(), reading_text.result()
     export = None
     if text is not None:
-        export = parse_export(text, f"the export of {stack}", base_url=base_url_of(config), now=now())
+        export = parse_export(text, f"the export of {stack}", base_url=base_url_of(config, os.environ), now=now())
     interruption.export = export
     if export is None:
         click.echo(f"There is no stack {stack}: only interrupted orders of it are looked for.")
     job = Teardown(
         stack=pulumi,
-        contexts=contexts_of(intents, config, interruption.require_patience),
+        contexts=contexts_of(intents, os.environ, told, config=config, require_caller=interruption.require_patience),
         journal=intents,
         export=export,
         backups=state_folder(os.environ) / "backups",
         lock_age=lock_age,
-        report=lambda line: click.echo(line, err=True),
+        report=told,
         now=now,
         patience=wait,
         timeout=timeout,
+        is_hurried=interruption.has_come,
     )
     outcome = job.run(remove_stack=remove_stack)
     for failure in outcome.failures:
@@ -107,6 +109,9 @@ class _Interruption:
         self._came = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._handle)
+
+    def has_come(self) -> bool:
+        return self._came.is_set()
 
     def require_patience(self) -> None:
         if self._came.is_set():

@@ -93,11 +93,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Survey:
-    """`settled` are open intents that need no more than to be closed; `notes` tell what was seen and left out."""
+    """`settled` are open intents that need no more than to be closed; `notes` tell what was seen and left out.
+
+    `held` are the orders that living processes are at work on.
+    """
 
     findings: tuple[Finding, ...]
     settled: tuple[Intent, ...]
     notes: tuple[str, ...]
+    held: tuple[Intent, ...] = ()
 
 
 @dataclass
@@ -169,7 +173,8 @@ def survey(
         _by_prefix(look, name_prefix)
     if export is not None:
         _strangers(look, export.owners)
-    return Survey(tuple(look.findings), tuple(look.settled), tuple(look.notes))
+    held = tuple(entry.intent for entry in entries if entry.held)
+    return Survey(tuple(look.findings), tuple(look.settled), tuple(look.notes), held)
 
 
 def _listing(

@@ -29,6 +29,8 @@ from .survey import Contexts, Finding, NothingKnown, survey
 from .sweep import Removal, clean, still_open
 
 _AT_ONCE = 16
+_POLL = 1.0
+"""Seconds between two looks at an order that a living process is at work on."""
 _KEEPER = Keeper("the stack's state", "pulumi-lium teardown")
 
 
@@ -74,6 +76,8 @@ class Teardown:
     now: Callable[[], datetime]
     patience: float = math.inf
     timeout: float | None = None
+    is_hurried: Callable[[], bool] = lambda: False
+    """True once nothing is to be waited for any more."""
 
     def run(self, *, remove_stack: bool = False) -> Outcome:
         """All of it. Raises nothing for what the service or the engine refuse: that is in the outcome."""
@@ -100,25 +104,39 @@ class Teardown:
         remove(ctx, cluster.cluster_id, cluster.state, timeout=self.timeout, keeper=_KEEPER)
 
     def _sweep(self, outcome: Outcome) -> list[Finding]:
-        """This stack's interrupted orders, removed; what is left of them."""
+        """This stack's interrupted orders, removed; what is left of them.
+
+        The provider of a killed engine may still be at work on one: it is waited for, as long as the patience lasts.
+        """
         try:
-            found = survey(self.contexts, self.journal, export=self.export, ours=self.stack.owns)
+            clock = self.contexts(None).clock
+            give_up = clock.monotonic() + self.patience
+            said: set[str] = set()
+            while True:
+                found = survey(self.contexts, self.journal, export=self.export, ours=self.stack.owns)
+                for note in found.notes:
+                    if note not in said:
+                        self.report(note)
+                        said.add(note)
+                removals = clean(self.contexts, self.journal, found, patience=self.patience, timeout=self.timeout)
+                for removal in removals:
+                    self._note_removal(outcome, removal)
+                if not found.held or clock.monotonic() + _POLL > give_up or self.is_hurried():
+                    break
+                clock.sleep(_POLL)
         except LiumError as error:
             # An unreadable intent keeps nothing else from being torn down; without a listing nothing is known.
             outcome.known = not isinstance(error, (NothingKnown, InvalidArgument))
             outcome.failures.append(str(error))
             return []
-        for note in found.notes:
-            self.report(note)
-        removals = clean(self.contexts, self.journal, found, patience=self.patience, timeout=self.timeout)
-        for removal in removals:
-            self._note_removal(outcome, removal)
+        outcome.failures += [removal.error for removal in removals if removal.error is not None]
+        for intent in found.held:
+            why = "a living process is at work on its order"
+            outcome.leftovers.append(Leftover(intent.pod_name, intent.cluster_id, intent.price_per_hour, why))
         return still_open(found, removals)
 
     def _note_removal(self, outcome: Outcome, removal: Removal) -> None:
-        if removal.error is not None:
-            outcome.failures.append(removal.error)
-        elif removal.cluster_id is not None:
+        if removal.error is None and removal.cluster_id is not None:
             outcome.removed.append(f"{removal.finding.name} (cluster {removal.cluster_id})")
             self.report(f"removed: {removal.finding.name} (cluster {removal.cluster_id}), of an interrupted order")
 
