@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 import subprocess
 import sys
@@ -128,3 +129,42 @@ def test_the_spans_fit_each_other() -> None:
         assert f'"{prefix.removesuffix("-")}"' in program
     steps = [step.get("timeout-minutes", 0) for step in github["jobs"]["train"]["steps"]]
     assert sum(steps) <= limits[0]
+
+
+# The summary
+
+
+def summary(state: Path, outcome: str) -> str:
+    command = [sys.executable, EXAMPLE / "cluster" / "summary.py", state, outcome]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+PENDING = {
+    "type": "creating",
+    "resource": {
+        "type": "pulumi-python:dynamic/lium:Cluster",
+        "inputs": {"name": "ci-train-1a2b3c-4d5e6f", "nodes": 2.0, "planned": {"price_per_hour": 32.0}},
+    },
+}
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "{}", '{"deployment": null}', '{"deployment": {"resources": null}}'])
+def test_a_run_without_a_stack_has_a_summary(tmp_path: Path, text: str | None) -> None:
+    state = tmp_path / "state.json"
+    if text is not None:
+        state.write_text(text)
+    assert "nothing was ordered" in summary(state, "success")
+    assert "may still bill" in summary(state, "failure")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "fate"), [("success", "nothing is left of it"), ("", "**may bill 32.00 an hour**")]
+)
+def test_an_order_that_was_cut_off_stands_in_the_summary(tmp_path: Path, outcome: str, fate: str) -> None:
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps({"deployment": {"pending_operations": [PENDING]}}))
+    (row,) = [line for line in summary(state, outcome).splitlines() if "ci-train-" in line]
+    assert row.startswith("| ci-train-1a2b3c-4d5e6f | 2 | 32.00 |")
+    assert fate in row
