@@ -132,6 +132,9 @@ class Hook:
         undo = self._undo() or {}
         try:
             after = None if before is None else remove(before, undo)
+            saved = _read(self._places.backup)
+            if after is not None and saved is not None and json.dumps(load(after)) == json.dumps(load(saved)):
+                after = saved  # the same settings in the site's own layout
         except DaemonJsonError as exc:
             raise HookError(f"{self._places.daemon_json}: {exc}") from exc
         own = [path for path in (self._places.settings, self._places.undo, self._places.backup) if os.path.exists(path)]
