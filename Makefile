@@ -1,13 +1,14 @@
 # Every target brings what it needs; `make` alone lists them.
 PYTHON ?= python3
 
-.PHONY: help setup test demo bench lock rack rack-down audit rehearsal
+.PHONY: help setup test demo bench soak lock rack rack-down audit rehearsal
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    orders a cluster from the emulator, shows it, destroys it, and shows that nothing bills"
 	@echo "make test    everything that this machine can run (TIERS=\"unit engine\" for some of it)"
 	@echo "make bench   the benchmarks as a table (SUBJECTS=\"market provider\" for some of them)"
+	@echo "make soak    a million lives of a stack, killed and recovered (SCHEDULES=20000 SEED=0 for some of them)"
 	@echo "make rack    two virtual hosts (HOSTS=4 for four) with an inventory in .rack/; make rack-down ends them"
 	@echo "make audit   looks at those hosts, or at your own (INVENTORY=hosts.yml), and says what a sale lacks"
 	@echo "make rehearsal  pair verification of emulated hosts on this machine (HOSTS=300, FAULT=group)"
@@ -28,6 +29,10 @@ bench: setup
 
 lock: setup
 	@$(PYTHON) -m tools.environment lock
+
+# What fails is named with the command that tells its story (tools/soak.py).
+soak: setup
+	@.venv/bin/python -m tools.soak
 
 # A rack of virtual hosts to run the collection on (tests/rack/README.md).
 HOSTS ?= 2

@@ -100,6 +100,7 @@ TIERS: tuple[Tier, ...] = (
     check("types", "mypy"),
     pytest_tier("unit", workers=2),
     pytest_tier("emulator", workers=2),
+    pytest_tier("simulation", workers=2),
     pytest_tier("conformance"),
     check("ansible-lint", "ansible-lint --offline -q"),
     pytest_tier("collection", workers=2),

@@ -70,7 +70,10 @@ class Cluster:
     name: str
     resource: str
     pods: tuple[str, ...]
+    at: float
+    """When the service carried the order out, epoch seconds; `removed_at`: when it first accepted its removal."""
     known: bool = True
+    removed_at: float | None = None
 
 
 @dataclass
@@ -192,7 +195,7 @@ class Network:
         if reply.committed:
             pods = tuple(reply.body["pod_ids"])
             cluster_id = self.market.get_pod(OURS, pods[0])["cluster_id"]
-            cluster = Cluster(cluster_id, body["pod_name"], resource, pods, known=sent.disks == self.disks)
+            cluster = Cluster(cluster_id, body["pod_name"], resource, pods, sent.due, known=sent.disks == self.disks)
             self.ours[cluster_id] = cluster
             for place, pod in enumerate(pods):
                 self.our_pods[pod] = cluster
@@ -209,7 +212,9 @@ class Network:
         if segments[1] not in known:
             self.counts.foreign += 1
             self.counts.notes.append(f"a write to {'/'.join(segments)}, which is not ours")
-        elif segments[1] in self.held:
+        elif segments[0] == "clusters" and self.ours[segments[1]].removed_at is None:
+            self.ours[segments[1]].removed_at = self.clock.at
+        if segments[1] in self.held:
             self.counts.owned += 1
             self.counts.notes.append(f"a command removes {segments[1]}, which the state holds")
 

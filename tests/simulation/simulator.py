@@ -71,14 +71,14 @@ def run(schedule: Schedule, *, say: Callable[[str], None] | None = None, **parts
     world = World(schedule, say=say, **parts)
     verdict = Verdict()
     for step in schedule.steps:
-        _play(world, step, verdict)
+        play(world, step, verdict)
     _recover(world, verdict)
     _judge(world, verdict)
     return verdict
 
 
-def _play(world: World, step: Step, verdict: Verdict) -> bool:
-    """One step, whatever comes of it; True where it ended well."""
+def play(world: World, step: Step, verdict: Verdict) -> bool:
+    """One step, whatever comes of it; True where it ended well. What must never happen goes into the verdict."""
     world.clock.sleep(step.wait)
     if step.bare:
         world.lose_disk()
@@ -121,7 +121,7 @@ def _recover(world: World, verdict: Verdict) -> None:
         wait = _BETWEEN if verb == "sweep --name-prefix" else 0.0
         step = replace(last, verb=verb, wait=wait, kill=None, faults=(), bare=bare)
         for _ in range(_TRIES):
-            if _play(world, step, verdict):
+            if play(world, step, verdict):
                 break
             if verb == "sweep" and "--stack-export" in world.told[-1]:
                 verb = "sweep --stack-export"
