@@ -276,8 +276,9 @@ class Footprint:
         return self.outcome
 
     def _forget(self, entry: dict[str, Any] | None) -> None:
-        self._entries = [known for known in self._entries if known is not entry]
-        self._save()
+        if not self._dry:
+            self._entries = [known for known in self._entries if known is not entry]
+            self._save()
 
     def _undo_file(self, entry: dict[str, Any]) -> bool:
         path = self._path(entry["name"])

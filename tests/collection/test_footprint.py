@@ -101,8 +101,10 @@ def test_check_mode_predicts_the_changes_and_makes_none(root: Path) -> None:
     done = Footprint("rdma", str(root), Kernel(root)).apply(WANTED)
     assert predicted.changes == done.changes
     after = snapshot(root)
-    predicted = Footprint("rdma", str(root), Kernel(root), dry=True).remove()
+    removal = Footprint("rdma", str(root), Kernel(root), dry=True)
+    predicted = removal.remove()
     assert snapshot(root) == after
+    assert removal.packages == ["rdma-core"], "the task that removes the packages asks for them in check mode"
     assert predicted.changes == Footprint("rdma", str(root), Kernel(root)).remove().changes
 
 
