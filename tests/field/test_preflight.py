@@ -6,9 +6,9 @@ import random
 from pathlib import Path
 
 import pytest
-
 from ansible_collections.lium.cluster.plugins.module_utils._checks.host import look
 from ansible_collections.lium.cluster.plugins.module_utils._probe import open_probe
+
 from tests.collection.recorded_host import healthy_host
 
 CASES = Path(__file__).parent / "cases"

@@ -150,7 +150,14 @@ def test_outputs_are_unknown_in_a_preview() -> None:
 def test_public_names() -> None:
     import pulumi_lium as lium
 
-    assert sorted(lium.__all__) == ["EphemeralCluster", "LiumCluster", "Machine", "Offer", "ephemeral_cluster", "get_offers"]
+    assert sorted(lium.__all__) == [
+        "EphemeralCluster",
+        "LiumCluster",
+        "Machine",
+        "Offer",
+        "ephemeral_cluster",
+        "get_offers",
+    ]
     for name in lium.__all__:
         assert getattr(lium, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
