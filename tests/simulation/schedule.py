@@ -48,7 +48,7 @@ class Schedule:
 
 FOREIGN = ("prefix", "other stack", "same mark", "mark alone", "other tenant")
 """Kinds of clusters that look like ours and are not; see `world.foreign_name`."""
-_LABELS = ("order", "order", "order", "list", "ttl", "delete", "open", "note", "close", "save", "version", "offers")
+_LABELS = ("order", "order", "order", "list", "ttl", "delete", "open", "note", "close", "save", "version", "me")
 _VERBS = ("up", "up", "up", "up", "destroy", "refresh", "sweep", "sweep --stack-export", "recover")
 _FINALES = ("up", "destroy", "sweep", "sweep --stack-export", "recover")
 _LOST = ("504", "504", "500", "lost", "html", "slow", "drop", "refused", "503", "429")
@@ -128,7 +128,8 @@ def _fault(rng: random.Random) -> Fault:
     if draw < 0.86:
         return Fault("order", rng.choice(("401", "402", "403", "404")), rng.choice((0, 1)))
     if draw < 0.9:
-        return Fault(rng.choice(("version", "offers", "templates")), rng.choice(("503", "drop")), 0, rng.choice((1, 5)))
+        label = rng.choice(("version", "offers", "templates", "me", "me"))
+        return Fault(label, rng.choice(("503", "drop")), 0, rng.choice((1, 5)))
     kind = rng.choice(("rival", "namesake", "machine_lost", "pod_fails", "pod_stuck", "pod_lost", "refuse_delete"))
     label = "order" if kind == "rival" else rng.choice(("order", "list", "delete"))
     return Fault(label, kind, rng.choice((0, 0, 1, 2)), 1, float(rng.randrange(2)))

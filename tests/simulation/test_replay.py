@@ -29,7 +29,7 @@ def test_a_seed_always_stands_for_the_same_life() -> None:
 def test_a_failing_schedule_is_shortened_to_what_matters() -> None:
     long = Schedule(
         (
-            Step(kill=Kill("order", 0, "after"), faults=(Fault("list", "503", times=3), Fault("ttl", "503")), ttl="8h"),
+            Step(kill=Kill("order", 0, "after"), faults=(Fault("list", "503", 1, 3), Fault("ttl", "503")), ttl="8h"),
             Step("refresh", wait=40.0, faults=(Fault("list", "drop"),)),
             Step("up", wait=200.0, resources=("train", "eval")),
         ),

@@ -5,9 +5,9 @@
 - A pod that has its removal time bills at most until `ttl` after the order, and 60 s.
 - A pod whose runner died before its removal time was set is bounded by nothing on our side: the service takes no such
   time with an order (contract 4.8), and whoever knew of the cluster is gone. This takes a death within one exchange for
-  the answer and one for each node; nothing else happens in between. A `pulumi-lium sweep --stack-export` from elsewhere,
-  or a person who looks at the listing, is the remedy then. An order whose answer was lost widens that window by the time
-  that it takes to find the pods.
+  the answer and one for each node; nothing else happens in between. `pulumi-lium sweep --stack-export` elsewhere, or a
+  person who looks at the listing, is the remedy then. An order whose answer was lost widens that window by the time it
+  takes to find the pods.
 """
 
 from __future__ import annotations
