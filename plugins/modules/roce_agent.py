@@ -11,13 +11,12 @@ version_added: 0.1.0
 author:
   - The pulumi-lium authors (@lium-io)
 description:
-  - With O(state=started) the host gets C(lium-roce-agent), one file for Python's standard library, and the host's
-  plan, and
-    the agent is started. From there it works alone.
+  - With O(state=started) the host gets C(lium-roce-agent), one file for Python's standard library, and the host's plan,
+    and the agent is started. From there it works alone.
   - With O(state=collected) the module waits for the agent's end and brings its records to the control node.
   - With O(state=absent) an agent that still runs is stopped, and its folder is removed.
-  - Plans and records are files in O(run_folder) on the control node, so no result of a task grows with the number of
-  hosts. - A host without a plan in O(run_folder) is left alone.
+  - Plans and records are files in O(run_folder) on the control node, so that no task's result grows with the hosts.
+  - A host without a plan in O(run_folder) is left alone.
 options:
   state:
     description: What to do.
@@ -25,8 +24,8 @@ options:
     choices: [started, collected, absent]
     required: true
   run_folder:
-    description: Folder of the run on the control node, as M(lium.cluster.roce_plan) made it. Needed unless
-    O(state=absent). type: path
+    description: Folder of the run on the control node, by M(lium.cluster.roce_plan). Needed unless O(state=absent).
+    type: path
   pass_name:
     description: Part of the run, C(sweep) or C(rerun).
     type: str

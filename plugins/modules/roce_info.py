@@ -11,9 +11,9 @@ version_added: 0.1.0
 author:
   - The pulumi-lium authors (@lium-io)
 description:
-  - Finds the RoCE rails of a host in the platform's order, with what each can carry, and whatever forbids a test on
-  them;
-    that is a rental, a measurement of the platform, addresses that hide the host, or another program on the device.
+  - Finds the RoCE rails of a host in the platform's order, with what each can carry.
+  - Says whatever forbids a test on them, that is a rental, a measurement of the platform, addresses that hide the host,
+    or another program on the device.
   - Changes nothing on the host.
 options:
   allow_busy:

@@ -11,10 +11,11 @@ version_added: 0.1.0
 author:
   - The pulumi-lium authors (@lium-io)
 description:
-  - Makes a plan for each host of the play in a folder on the control node, from what M(lium.cluster.roce_info) saw of
-  it. - Hosts meet in their segment only. Hosts that may not be tested, and hosts that claim one address, are left out
-  by name. - With O(pass_name=rerun) the plans are for what the sweep left open; there are none when nothing went
-  wrong. - Use it once a play, with C(run_once=true). It never connects to a host.
+  - Makes a plan for each host of the play in a folder on the control node, from what M(lium.cluster.roce_info) saw.
+  - Hosts meet in their segment only. Hosts that may not be tested, and hosts that claim one address, are left out by
+    name.
+  - With O(pass_name=rerun) the plans are for what the sweep left open; there are none when nothing went wrong.
+  - Use it once a play, with C(run_once=true). It never connects to a host.
 options:
   pass_name:
     description: Part of the run that is planned.

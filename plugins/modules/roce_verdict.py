@@ -12,8 +12,7 @@ author:
   - The pulumi-lium authors (@lium-io)
 description:
   - Joins the records of all hosts, and says which hosts can be sold together, which part is guilty of what fails, and
-  what to mend
-    first to sell more.
+    what to mend first to sell more.
   - Shows the matrix of pairs and saves the results as one JSON file, records in the platform's own form included.
   - Use it once a play, with C(run_once=true). It never connects to a host.
 options:
