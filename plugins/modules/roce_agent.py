@@ -65,8 +65,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 ended:
-  description: How the agent ended, C(done), C(budget), C(quarantined), C(rented), C(stopped), C(failed), C(killed) or
-  C(running). returned: when collected type: str
+  description:
+    - How the agent ended, one of C(done), C(budget), C(quarantined), C(rented), C(stopped), C(failed), C(killed),
+      C(running).
+  returned: when collected
+  type: str
 why:
   description: The reason, where there is one.
   returned: when collected
