@@ -56,7 +56,7 @@ def make_stack(tmp_path: Path, pulumi_cli: Cli) -> Iterator[MakeStack]:
         name: str = "test",
     ) -> Stack:
         root = tmp_path / f"stack-{len(made)}"
-        stack = Stack(root, program, files=files or {}, env={**_base_env(pulumi_cli), **(env or {})}, name=name)
+        stack = Stack(root, program, files=files or {}, env={**base_env(pulumi_cli), **(env or {})}, name=name)
         made.append(stack)
         stack.init()
         for key, value in (config or {}).items():
@@ -68,7 +68,7 @@ def make_stack(tmp_path: Path, pulumi_cli: Cli) -> Iterator[MakeStack]:
         stack.close()
 
 
-def _base_env(cli: Cli) -> dict[str, str]:
+def base_env(cli: Cli) -> dict[str, str]:
     prefix = Path(sys.prefix)
     path = os.pathsep.join([str(prefix / "bin"), _ENVIRON.get("PATH", os.defpath)])
     return {"PATH": cli.path(path), "VIRTUAL_ENV": str(prefix), "LANG": "C.UTF-8"}

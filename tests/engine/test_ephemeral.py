@@ -1,0 +1,266 @@
+"""`ephemeral_cluster` and the pytest fixture, each in its own process: whatever happens, nothing bills afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import OWNER_KEY
+from tests.engine.conftest import base_env
+from tests.support.clusters import ORDER, PUBLIC_KEY, bills, live, market, orders
+from tests.support.waiting import wait_for
+from tools.emulator import Emulator
+from tools.pulumi.cli import Cli
+
+pytestmark = pytest.mark.engine
+
+USE = """
+import json, sys
+import pulumi_lium as lium
+
+with lium.ephemeral_cluster("job", gpu_type="H100", ssh_public_keys=[{key!r}], **{inputs!r}) as cluster:
+    print("CLUSTER", json.dumps([cluster.cluster_id, cluster.hostfile, cluster.expires_at]), flush=True)
+    {body}
+print("AFTER", flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _market(emulator: Emulator) -> None:
+    emulator.reset(market())
+
+
+@pytest.fixture
+def env(pulumi_cli: Cli, lium_env: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    return {
+        **base_env(pulumi_cli),
+        **lium_env,
+        "HOME": str(tmp_path / "home"),
+        "PULUMI_HOME": str(tmp_path / "pulumi-home"),
+        "PULUMI_LIUM_STATE_DIR": str(tmp_path / "state"),
+        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+    }
+
+
+class Job:
+    """A Python process that uses a cluster."""
+
+    def __init__(self, folder: Path, env: dict[str, str], body: str, **inputs: object) -> None:
+        self._log = folder / f"job-{time.monotonic_ns()}.log"
+        program = USE.format(key=PUBLIC_KEY, inputs={"nodes": 2, **inputs}, body=body)
+        with self._log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                cwd=folder,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def text(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def wait(self) -> str:
+        self.process.wait(180)
+        assert OWNER_KEY not in self.text()
+        return self.text()
+
+
+def left(tmp_path: Path) -> list[str]:
+    """Folders of runs that are not torn down."""
+    root = tmp_path / "state" / "ephemeral"
+    return [path.name for path in root.iterdir()] if root.exists() else []
+
+
+def test_a_cluster_for_the_length_of_a_block(emulator: Emulator, env: dict[str, str], tmp_path: Path) -> None:
+    job = Job(tmp_path, env, "pass")
+    text = job.wait()
+    assert job.process.returncode == 0, text
+    assert "AFTER" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("CLUSTER")]
+    _, hostfile, expires_at = json.loads(line.removeprefix("CLUSTER"))
+    assert hostfile.splitlines() == ["10.42.0.1 slots=8", "10.42.0.2 slots=8"]
+    assert expires_at is not None
+    assert len(orders(emulator)) == 1
+    bills(emulator, 0)
+    assert live(emulator) == []
+    assert left(tmp_path) == []
+
+
+def test_a_block_that_fails_is_torn_down_and_its_error_told(
+    emulator: Emulator, env: dict[str, str], tmp_path: Path
+) -> None:
+    job = Job(tmp_path, env, "raise ValueError('the job failed')")
+    text = job.wait()
+    assert job.process.returncode == 1
+    assert "ValueError: the job failed" in text
+    bills(emulator, 0)
+    assert left(tmp_path) == []
+
+
+def test_a_cluster_that_cannot_be_had_says_why_and_leaves_nothing(
+    emulator: Emulator, env: dict[str, str], tmp_path: Path
+) -> None:
+    job = Job(tmp_path, env, "pass", max_price_per_hour=1.0)
+    text = job.wait()
+    assert job.process.returncode == 1
+    assert "above max_price_per_hour" in text
+    assert "CLUSTER" not in text
+    assert orders(emulator) == []
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize("moment", ["while it orders", "while it is used"])
+def test_an_interrupt_at_any_moment_leaves_nothing(
+    emulator: Emulator, env: dict[str, str], tmp_path: Path, number: signal.Signals, moment: str
+) -> None:
+    if moment == "while it orders":
+        emulator.fault(ORDER, "delay", seconds=3)
+    job = Job(tmp_path, env, "import time; time.sleep(600)")
+    if moment == "while it orders":
+        wait_for(lambda: orders(emulator), what="the order has arrived")
+    else:
+        wait_for(lambda: "CLUSTER" in job.text(), what=f"the cluster is there\n{job.text()}", timeout=60)
+    os.kill(job.process.pid, number)
+    text = job.wait()
+    assert job.process.returncode != 0, text
+    assert "AFTER" not in text
+    bills(emulator, 0)
+    assert live(emulator) == []
+    assert left(tmp_path) == []
+
+
+def test_a_killed_process_is_named_by_the_next_and_can_be_torn_down(
+    emulator: Emulator, env: dict[str, str], tmp_path: Path
+) -> None:
+    job = Job(tmp_path, env, "import time; time.sleep(600)")
+    wait_for(lambda: "CLUSTER" in job.text(), what="the cluster is there", timeout=60)
+    job.process.kill()
+    job.process.wait()
+    bills(emulator, 2)
+    assert {pod["removal_scheduled_at"] is None for pod in live(emulator)} == {False}
+    (folder,) = left(tmp_path)
+    second = Job(tmp_path, env, "pass").wait()
+    assert f"warning: {folder} was left by a process that died" in second
+    command = second.split("Run: ", 1)[1].splitlines()[0]
+    done = subprocess.run(command, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    bills(emulator, 0)
+
+
+def test_a_member_that_refuses_is_named_with_its_price(emulator: Emulator, env: dict[str, str], tmp_path: Path) -> None:
+    job = Job(tmp_path, env, "input = sys.stdin; import time; time.sleep(5)", delete_timeout=3)
+    wait_for(lambda: "CLUSTER" in job.text(), what="the cluster is there", timeout=60)
+    (cluster_id,) = {pod["cluster_id"] for pod in live(emulator)}
+    emulator.event("refuse_delete", cluster=cluster_id, rank=1, times=0)
+    text = job.wait()
+    assert job.process.returncode == 1
+    assert "May still bill: job-" in text
+    assert cluster_id in text
+    assert "$16.00 an hour" in text
+    assert "pulumi-lium teardown --cwd" in text
+    assert len(left(tmp_path)) == 1
+    emulator.reset(market())
+
+
+TESTS = """
+def test_one(lium_cluster):
+    assert lium_cluster.node_addrs == ["10.42.0.1", "10.42.0.2"]
+
+def test_two(lium_cluster):
+    assert lium_cluster.cluster_id
+
+def test_three(lium_cluster):
+    assert lium_cluster.expires_at
+"""
+
+
+def run_pytest(tmp_path: Path, env: dict[str, str], *arguments: str, tests: str = TESTS) -> tuple[int, str]:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "key.pub").write_text(PUBLIC_KEY)
+    (folder / "pytest.ini").write_text(
+        "[pytest]\nlium_gpu_type = H100\nlium_nodes = 2\nlium_ssh_public_key = key.pub\nlium_ttl = 3h\n"
+    )
+    (folder / "test_it.py").write_text(tests)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert OWNER_KEY not in done.stdout + done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_all_tests_of_a_run_share_one_cluster(
+    emulator: Emulator, env: dict[str, str], tmp_path: Path, workers: str
+) -> None:
+    code, text = run_pytest(tmp_path, env, "-n", workers)
+    assert code == 0, text
+    assert "3 passed" in text
+    assert len(orders(emulator)) == 1
+    bills(emulator, 0)
+    assert left(tmp_path) == []
+
+
+def test_a_run_that_asks_for_none_orders_none(emulator: Emulator, env: dict[str, str], tmp_path: Path) -> None:
+    code, text = run_pytest(tmp_path, env, tests="def test_it():\n    pass\n")
+    assert code == 0, text
+    assert emulator.journal() == []
+
+
+def test_a_failing_test_leaves_nothing(emulator: Emulator, env: dict[str, str], tmp_path: Path) -> None:
+    code, text = run_pytest(tmp_path, env, tests="def test_it(lium_cluster):\n    assert False\n")
+    assert code == 1, text
+    bills(emulator, 0)
+    assert left(tmp_path) == []
+
+
+def test_an_order_that_fails_fails_every_test_with_its_reason_and_is_tried_once(
+    emulator: Emulator, env: dict[str, str], tmp_path: Path
+) -> None:
+    code, text = run_pytest(tmp_path, env, "--lium-max-price-per-hour", "1")
+    assert code == 1, text
+    assert "3 errors" in text
+    assert "above max_price_per_hour" in text
+    assert orders(emulator) == []
+    assert left(tmp_path) == []
+
+
+def test_what_cannot_be_removed_is_named_in_the_summary(
+    emulator: Emulator, env: dict[str, str], tmp_path: Path
+) -> None:
+    tests = (
+        "import json, os, urllib.request\n"
+        "import pytest\n"
+        "@pytest.fixture(scope='session')\n"
+        "def lium_cluster_inputs():\n"
+        "    return {'delete_timeout': 3}\n"
+        "def test_it(lium_cluster):\n"
+        "    body = {'event': 'refuse_delete', 'cluster': lium_cluster.cluster_id, 'rank': 0, 'times': 0}\n"
+        "    root = os.environ['LIUM_BASE_URL'].removesuffix('/api')\n"
+        "    headers = {'Content-Type': 'application/json'}\n"
+        "    data = json.dumps(body).encode()\n"
+        "    urllib.request.urlopen(urllib.request.Request(root + '/_emulator/events', data, headers))\n"
+    )
+    code, text = run_pytest(tmp_path, env, tests=tests)
+    assert code == 3, text
+    assert "May still bill: pytest-" in text
+    assert "$16.00 an hour" in text
+    emulator.reset(market())
