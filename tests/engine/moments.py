@@ -22,6 +22,10 @@ NEIGHBOUR_KEYS = "neighbour-"
 Look = Callable[[ControlPlane], bool]
 
 
+def _urn(operation: dict[str, Any]) -> str:
+    return str(operation["resource"]["urn"])
+
+
 def _nothing(emulator: ControlPlane) -> None: ...
 
 
@@ -69,7 +73,7 @@ class Moment:
 
     `begun` is a first stage that some moments have: when it is true, `then` arms what holds the moment itself.
     `first_up`: the cluster runs already, as `verb` is about its end. `killed_before`: an engine has been killed at
-    that other moment, and `verb` is the recovery from it.
+    that other moment, and `verb` is the recovery from it. `saved`: the engine has the cluster in its state.
     """
 
     name: str
@@ -80,6 +84,7 @@ class Moment:
     verb: str = "up"
     first_up: bool = False
     killed_before: str | None = None
+    saved: bool = False
     boot: tuple[float, float] = (0, 0)
     inputs: dict[str, Any] = field(default_factory=dict)
 
@@ -102,6 +107,10 @@ class Moment:
             running.wait_until(lambda: begun(emulator), what=f"the beginning of {self.name}")
             self.then(emulator)
         running.wait_until(lambda: self.reached(emulator), what=self.name)
+        if self.saved:
+            running.wait_until(
+                lambda: any("ClusterReady" in _urn(op) for op in stack.pending_operations()), what="the wait"
+            )
         return running
 
 
@@ -116,12 +125,6 @@ def _refuse_half(emulator: ControlPlane) -> None:
     hold("DELETE /clusters/*", when="after")(emulator)
 
 
-def _waits(emulator: ControlPlane) -> bool:
-    """A second look at the listing after the last member got its removal time; the first one is that of the order."""
-    paths = [row["path"].rpartition("/")[2] for row in emulator.journal()]
-    return paths.count("schedule-removal") == 2 and paths[-2:] == ["pods", "pods"]
-
-
 SCHEDULE = "POST /pods/*/schedule-removal"
 _ALL = (
     Moment("before the snapshot", held("GET /pods"), hold("GET /pods")),
@@ -129,7 +132,7 @@ _ALL = (
     Moment("answered, not saved", done(SCHEDULE, 2), hold(SCHEDULE, after=1, when="after")),
     Moment("members not listed", held("GET /pods"), hold(ORDER, when="after"), done(ORDER), hold("GET /pods")),
     Moment("TTL half set", held(SCHEDULE), hold(SCHEDULE, after=1)),
-    Moment("readiness wait", _waits, boot=(8, 8)),
+    Moment("readiness wait", done(SCHEDULE, 2), saved=True, boot=(8, 8)),
     Moment("failed start being removed", held("DELETE /clusters/*"), _fail_a_start, boot=(1, 1)),
     Moment("delete sent", held("DELETE /clusters/*"), hold("DELETE /clusters/*"), verb="destroy", first_up=True),
     Moment("delete half done", done("DELETE /clusters/*"), _refuse_half, verb="destroy", first_up=True),

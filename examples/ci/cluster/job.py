@@ -25,8 +25,10 @@ def main(command: list[str]) -> int:
         return 2
     # `ssh_command` is the service's own line: ssh user@host -p port
     ways = [shlex.split(node["ssh_command"]) for node in outputs()["nodes"]]
-    ranks = [subprocess.Popen([*way, *SSH_OPTIONS, shlex.join(command)]) for way in ways]
+    ranks = list[subprocess.Popen]()
     try:
+        for way in ways:
+            ranks.append(subprocess.Popen([*way, *SSH_OPTIONS, shlex.join(command)]))
         waiting = list(ranks)
         while waiting:
             for rank in list(waiting):
@@ -45,4 +47,7 @@ def main(command: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
