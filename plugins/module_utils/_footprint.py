@@ -1,10 +1,10 @@
 # Copyright: the pulumi-lium authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a role leaves on a host, written down so that it can be taken back exactly.
+"""What a role leaves on a host, so that it can be taken back exactly.
 
-A footprint is a set of files, loaded modules, kernel settings, modes of device nodes and netdevs set up. Before each
-change its undo is written to a ledger on the host; `absent` walks the ledger backwards and touches nothing else. What
-others changed since then is left as it is and named.
+A footprint is a set of files, loaded modules, kernel settings, modes of device nodes, netdevs set up, firewall rules
+and services. `absent` walks its ledger backwards and touches nothing else; what others changed since then is left as
+it is and named.
 
 For internal use of the collection; may change in any release.
 """
@@ -14,17 +14,19 @@ from __future__ import annotations
 import dataclasses
 import glob
 import hashlib
-import json
 import os
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from ansible_collections.lium.cluster.plugins.module_utils._firewall_rule import FirewallRule, Run
-
-LEDGER_FOLDER = "/var/lib/lium-cluster"
-LEDGER_VERSION = 1
+from ansible_collections.lium.cluster.plugins.module_utils._kmod import (
+    explain_modprobe,
+    holders,
+    loaded_modules,
+    unload_order,
+)
+from ansible_collections.lium.cluster.plugins.module_utils._ledger import Entry, Ledger, read_text, write_text
 
 
 class FootprintError(Exception):
@@ -43,10 +45,12 @@ class ManagedFile:
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What the role wants on the host. ``modes`` maps a pattern of paths to a mode."""
+    """What the role wants on the host. ``modes`` maps a pattern of paths to a mode; ``loaded_since`` names modules that
+    came with the role's packages."""
 
     files: Sequence[ManagedFile] = ()
     modules: Sequence[str] = ()
+    loaded_since: Sequence[str] = ()
     sysctls: Mapping[str, str] = dataclasses.field(default_factory=dict)
     modes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     links_up: Sequence[str] = ()
@@ -65,10 +69,6 @@ class Outcome:
     after: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
-
-
 class Footprint:
     """The footprint of one role on this host. ``root`` and ``run`` stand in for the host in tests."""
 
@@ -76,73 +76,40 @@ class Footprint:
         self._root = root
         self._run_command = run or _run
         self._dry = dry
-        self._ledger_path = self._path(f"{LEDGER_FOLDER}/{role}.json")
+        self._ledger = Ledger(role, root, dry)
         self.outcome = Outcome()
-        self._entries: list[dict[str, Any]] = self._load()
-
-    # Ledger
-
-    def _path(self, path: str) -> str:
-        return os.path.join(self._root, path.lstrip("/"))
-
-    def _load(self) -> list[dict[str, Any]]:
-        try:
-            with open(self._ledger_path, encoding="utf-8") as stream:
-                ledger = json.load(stream)
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError) as exc:
-            raise FootprintError(
-                f"{self._ledger_path}: not readable ({exc}); it holds how to undo the role, restore it from a backup"
-            ) from exc
-        if not isinstance(ledger, dict) or ledger.get("version") != LEDGER_VERSION:
-            raise FootprintError(f"{self._ledger_path}: written by another version of the collection")
-        return list(ledger["entries"])
-
-    def _save(self) -> None:
-        if self._dry:
-            return
-        if not self._entries:
-            if os.path.exists(self._ledger_path):
-                os.unlink(self._ledger_path)
-                folder = os.path.dirname(self._ledger_path)
-                if not os.listdir(folder):
-                    os.rmdir(folder)
-            return
-        os.makedirs(os.path.dirname(self._ledger_path), mode=0o700, exist_ok=True)
-        text = json.dumps({"version": LEDGER_VERSION, "entries": self._entries}, indent=1)
-        _write(self._ledger_path, text, 0o600)
-
-    def _known(self, kind: str, name: str) -> dict[str, Any] | None:
-        return next((entry for entry in self._entries if (entry["kind"], entry["name"]) == (kind, name)), None)
-
-    def _note(self, **entry: Any) -> None:
-        """Writes an undo down before its change is made, so that a run that dies can be undone as well."""
-        if self._known(entry["kind"], entry["name"]):
-            return  # the first undo leads back to the host as it was
-        self._entries.append(entry)
-        self._save()
 
     @property
     def packages(self) -> list[str]:
         """Packages that came with the role and were not there before."""
-        return [entry["name"] for entry in self._entries if entry["kind"] == "package"]
+        return [entry["name"] for entry in self._ledger.of_kind("package")]
+
+    def _path(self, path: str) -> str:
+        return os.path.join(self._root, path.lstrip("/"))
+
+    def _must(self, argv: Sequence[str]) -> None:
+        rc, text = self._run_command(argv)
+        if rc != 0:
+            raise FootprintError(f"{' '.join(argv)}: {text.strip() or f'exit code {rc}'}")
 
     # Present
 
     def apply(self, wanted: Wanted) -> Outcome:
         """Makes the host as wanted. A second call changes nothing."""
         for name in wanted.packages:
-            self._note(kind="package", name=name)
+            self._ledger.note("package", name)
+        for name in wanted.loaded_since:
+            self._ledger.note("module", name)
         wanted_paths = {file.path for file in wanted.files}
-        for entry in [entry for entry in self._entries if entry["kind"] == "file"]:
-            if entry["name"] not in wanted_paths:  # a file of an earlier set of options
-                self._undo_file(entry)
-                self._forget(entry)
+        for entry in self._ledger.of_kind("file"):
+            if entry["name"] not in wanted_paths and self._undo_file(entry):  # of an earlier set of options
+                self._ledger.forget("file", entry["name"])
         for file in wanted.files:
             self._apply_file(file)
-        for module in wanted.modules:
-            self._apply_module(module)
+        loads = [self._apply_module(module) for module in wanted.modules]
+        if any(loads) and not self._dry:
+            # Their device nodes come a moment later, and the modes below are theirs.
+            self._run_command(["udevadm", "settle", "--timeout=10"])
         for key, value in wanted.sysctls.items():
             self._apply_sysctl(key, value)
         for pattern, mode in wanted.modes.items():
@@ -158,53 +125,54 @@ class Footprint:
 
     def _apply_file(self, file: ManagedFile) -> None:
         path = self._path(file.path)
-        old = _read(path)
+        old = read_text(path)
         mode = None if old is None else stat.S_IMODE(os.stat(path).st_mode)
         if old == file.content and mode == file.mode:
             return
         self.outcome.changes.append(f"write {file.path}")
-        hidden = "(secret)\n"
-        self.outcome.before[file.path] = "" if old is None else hidden if file.secret else old
-        self.outcome.after[file.path] = hidden if file.secret else file.content
-        if file.secret and old is not None and old != file.content:
-            self.outcome.after[file.path] = "(another secret)\n"
+        shown = {"before": old or "", "after": file.content}
+        if file.secret:
+            shown = {"before": "(secret)\n" if old else "", "after": "(another secret)\n" if old else "(secret)\n"}
+        self.outcome.before[file.path], self.outcome.after[file.path] = shown["before"], shown["after"]
         self._make_folder(os.path.dirname(file.path))
-        known = self._known("file", file.path)
-        if known is None:
-            self._note(kind="file", name=file.path, sha256=_digest(file.content), original=old, original_mode=mode)
-        else:
-            known["sha256"] = _digest(file.content)
-            self._save()
+        self._ledger.note("file", file.path, sha256=_digest(file.content), original=old, original_mode=mode)
         if not self._dry:
-            _write(path, file.content, file.mode)
+            write_text(path, file.content, file.mode)
 
     def _make_folder(self, folder: str) -> None:
         if not self._dry and not os.path.isdir(self._path(folder)):
             self._make_folder(os.path.dirname(folder))
-            self._note(kind="folder", name=folder)
+            self._ledger.note("folder", folder)
             os.mkdir(self._path(folder), 0o755)
 
-    def _apply_module(self, module: str) -> None:
+    def _apply_module(self, module: str) -> bool:
         if os.path.isdir(self._path(f"/sys/module/{module}")):
-            return
+            return False
         self.outcome.changes.append(f"load module {module}")
-        self._note(kind="module", name=module)
+        self._ledger.note("module", module)
         if not self._dry:
+            before = loaded_modules(self._root)
             rc, text = self._run_command(["modprobe", module])
             if rc != 0:
-                self._forget(self._known("module", module))
+                self._ledger.forget("module", module)
                 raise FootprintError(explain_modprobe(module, text))
+            for name in sorted(loaded_modules(self._root) - before - {module}):
+                self._ledger.note("module", name)  # those that it needs came with it
+        return True
 
     def _apply_sysctl(self, key: str, value: str) -> None:
         path = self._path(sysctl_path(key))
-        old = _read(path)
+        old = read_text(path)
         if old is None:
             raise FootprintError(f"{key}: this kernel has no such setting")
         if old.strip() == value:
             return
         self.outcome.changes.append(f"set {key}={value}")
         self.outcome.before[key], self.outcome.after[key] = old.strip() + "\n", value + "\n"
-        self._note(kind="sysctl", name=key, original=old.strip(), value=value)
+        self._ledger.note("sysctl", key, original=old.strip(), value=value)
+        self._write_setting(path, value)
+
+    def _write_setting(self, path: str, value: str) -> None:
         if not self._dry:
             with open(path, "w", encoding="utf-8") as stream:
                 stream.write(value + "\n")
@@ -214,26 +182,29 @@ class Footprint:
         if old == mode:
             return
         self.outcome.changes.append(f"mode {mode:04o} for {path}")
-        self._note(kind="mode", name=path, original=old, value=mode)
+        self._ledger.note("mode", path, original=old, value=mode)
         if not self._dry:
             os.chmod(path, mode)
 
     def _apply_link(self, netdev: str) -> None:
-        flags = _read(self._path(f"/sys/class/net/{netdev}/flags"))
-        if flags is None:
+        up = self._link_is_up(netdev)
+        if up is None:
             raise FootprintError(f"{netdev}: no such netdev on this host")
-        if int(flags, 16) & 1:
-            return
-        self.outcome.changes.append(f"set {netdev} up")
-        self._note(kind="link", name=netdev)
-        if not self._dry:
-            self._must(["ip", "link", "set", netdev, "up"])
+        if not up:
+            self.outcome.changes.append(f"set {netdev} up")
+            self._ledger.note("link", netdev)
+            if not self._dry:
+                self._must(["ip", "link", "set", netdev, "up"])
+
+    def _link_is_up(self, netdev: str) -> bool | None:
+        flags = read_text(self._path(f"/sys/class/net/{netdev}/flags"))
+        return None if flags is None else bool(int(flags, 16) & 1)
 
     def _apply_firewall(self, rule: FirewallRule) -> None:
         if rule.present(self._run_command):
             return
         self.outcome.changes.append(f"allow {rule}")
-        self._note(kind="firewall", name=rule.name)
+        self._ledger.note("firewall", rule.name)
         if not self._dry:
             for argv in rule.add_commands():
                 self._must(argv)
@@ -243,7 +214,7 @@ class Footprint:
         enabled, active = self._unit_state(unit)
         if not (enabled and active):
             self.outcome.changes.append(f"enable and start {unit}")
-            self._note(kind="service", name=unit, enabled=enabled, active=active)
+            self._ledger.note("service", unit, original_enabled=enabled, original_active=active)
             if not self._dry:
                 self._must(["systemctl", "enable", "--now", unit])
 
@@ -255,34 +226,29 @@ class Footprint:
 
     def remove(self, busy: str = "") -> Outcome:
         """Undoes what the ledger holds, newest first. ``busy`` says why modules and links must be left alone now."""
-        for entry in reversed(list(self._entries)):
-            kind = entry["kind"]
-            if kind in ("module", "link") and busy:
-                self.outcome.left.append(f"{kind} {entry['name']}: {busy}")
-                continue
-            done: bool | None = {
-                "file": self._undo_file,
-                "folder": self._undo_folder,
-                "module": self._undo_module,
-                "sysctl": self._undo_sysctl,
-                "mode": self._undo_mode,
-                "link": self._undo_link,
-                "firewall": self._undo_firewall,
-                "service": self._undo_service,
-                "package": lambda _entry: True,  # the role has removed them, see its tasks
-            }[kind](entry)
-            if done:
-                self._forget(entry)
+        undo: dict[str, Callable[[Entry], bool]] = {
+            "file": self._undo_file,
+            "folder": self._undo_folder,
+            "sysctl": self._undo_sysctl,
+            "mode": self._undo_mode,
+            "link": self._undo_link,
+            "firewall": self._undo_firewall,
+            "service": self._undo_service,
+            "package": lambda _entry: True,  # the role has removed them, see its tasks
+        }
+        modules = [entry["name"] for entry in self._ledger.of_kind("module")]
+        for entry in reversed(self._ledger.entries):
+            kind, name = entry["kind"], entry["name"]
+            if kind == "link" and busy:
+                self.outcome.left.append(f"link {name}: {busy}")
+            elif kind != "module" and undo[kind](entry):
+                self._ledger.forget(kind, name)
+        self._undo_modules(modules, busy)
         return self.outcome
 
-    def _forget(self, entry: dict[str, Any] | None) -> None:
-        if not self._dry:
-            self._entries = [known for known in self._entries if known is not entry]
-            self._save()
-
-    def _undo_file(self, entry: dict[str, Any]) -> bool:
+    def _undo_file(self, entry: Entry) -> bool:
         path = self._path(entry["name"])
-        now = _read(path)
+        now = read_text(path)
         if now is None:
             return True
         if _digest(now) != entry["sha256"] and now != entry["original"]:
@@ -293,42 +259,45 @@ class Footprint:
             if entry["original"] is None:
                 os.unlink(path)
             else:
-                _write(path, entry["original"], entry["original_mode"])
+                write_text(path, entry["original"], entry["original_mode"])
         return True
 
-    def _undo_folder(self, entry: dict[str, Any]) -> bool:
+    def _undo_folder(self, entry: Entry) -> bool:
         path = self._path(entry["name"])
         if not self._dry and os.path.isdir(path) and not os.listdir(path):
             os.rmdir(path)
         return True
 
-    def _undo_module(self, entry: dict[str, Any]) -> bool:
-        name = entry["name"]
-        if not os.path.isdir(self._path(f"/sys/module/{name}")):
-            return True
-        users = (_read(self._path(f"/sys/module/{name}/refcnt")) or "0").strip()
-        holders = sorted(os.listdir(self._path(f"/sys/module/{name}/holders"))) if users != "0" else []
-        if users != "0":
-            used_by = ", ".join(holders) or f"{users} users"
-            self.outcome.left.append(f"module {name}: in use ({used_by}); gone after a reboot")
-            return True
-        self.outcome.changes.append(f"unload module {name}")
-        if not self._dry:
-            self._must(["modprobe", "-r", name])
-        return True
+    def _undo_modules(self, modules: Sequence[str], busy: str) -> None:
+        """Unloads what the role has loaded, users before used; what something else uses by now stays."""
+        if busy:
+            self.outcome.left += [f"module {name}: {busy}" for name in modules]
+            return
+        present = [name for name in modules if os.path.isdir(self._path(f"/sys/module/{name}"))]
+        order = unload_order(present, self._root)
+        for name in modules:
+            if name in present and name not in order:
+                count, users = holders(name, self._root)
+                used_by = ", ".join(sorted(users)) or f"{count} users"
+                self.outcome.left.append(f"module {name}: in use ({used_by}); gone after a reboot")
+        for name in order:
+            self.outcome.changes.append(f"unload module {name}")
+            # modprobe takes modules that nobody needs any more along.
+            if not self._dry and os.path.isdir(self._path(f"/sys/module/{name}")):
+                self._must(["modprobe", "-r", name])
+        for name in modules:
+            self._ledger.forget("module", name)
 
-    def _undo_sysctl(self, entry: dict[str, Any]) -> bool:
+    def _undo_sysctl(self, entry: Entry) -> bool:
         path = self._path(sysctl_path(entry["name"]))
-        now = _read(path)
+        now = read_text(path)
         if now is None or now.strip() != entry["value"]:
             return True  # the netdev is gone, or someone else has set it since
         self.outcome.changes.append(f"set {entry['name']}={entry['original']}")
-        if not self._dry:
-            with open(path, "w", encoding="utf-8") as stream:
-                stream.write(entry["original"] + "\n")
+        self._write_setting(path, entry["original"])
         return True
 
-    def _undo_mode(self, entry: dict[str, Any]) -> bool:
+    def _undo_mode(self, entry: Entry) -> bool:
         path = entry["name"]
         if os.path.exists(path) and stat.S_IMODE(os.stat(path).st_mode) == entry["value"]:
             self.outcome.changes.append(f"mode {entry['original']:04o} for {path}")
@@ -336,15 +305,14 @@ class Footprint:
                 os.chmod(path, entry["original"])
         return True
 
-    def _undo_link(self, entry: dict[str, Any]) -> bool:
-        flags = _read(self._path(f"/sys/class/net/{entry['name']}/flags"))
-        if flags is not None and int(flags, 16) & 1:
+    def _undo_link(self, entry: Entry) -> bool:
+        if self._link_is_up(entry["name"]):
             self.outcome.changes.append(f"set {entry['name']} down")
             if not self._dry:
                 self._must(["ip", "link", "set", entry["name"], "down"])
         return True
 
-    def _undo_firewall(self, entry: dict[str, Any]) -> bool:
+    def _undo_firewall(self, entry: Entry) -> bool:
         rule = FirewallRule.from_name(entry["name"])
         if rule.present(self._run_command):
             self.outcome.changes.append(f"no longer allow {rule}")
@@ -353,20 +321,16 @@ class Footprint:
                     self._must(argv)
         return True
 
-    def _undo_service(self, entry: dict[str, Any]) -> bool:
+    def _undo_service(self, entry: Entry) -> bool:
         unit = entry["name"]
         enabled, active = self._unit_state(unit)
-        for was, now, verb in ((entry["active"], active, "stop"), (entry["enabled"], enabled, "disable")):
-            if now and not was:
+        was = {"stop": entry["original_active"], "disable": entry["original_enabled"]}
+        for verb, now in (("stop", active), ("disable", enabled)):
+            if now and not was[verb]:
                 self.outcome.changes.append(f"{verb} {unit}")
                 if not self._dry:
                     self._must(["systemctl", verb, unit])
         return True
-
-    def _must(self, argv: Sequence[str]) -> None:
-        rc, text = self._run_command(argv)
-        if rc != 0:
-            raise FootprintError(f"{' '.join(argv)}: {text.strip() or f'exit code {rc}'}")
 
 
 def sysctl_path(key: str) -> str:
@@ -374,48 +338,14 @@ def sysctl_path(key: str) -> str:
     return "/proc/sys/" + "/".join(part.replace("/", ".") for part in key.split("."))
 
 
-def explain_modprobe(module: str, text: str) -> str:
-    """What a failed ``modprobe`` means and what to do: once, without trying again (host-contract 8)."""
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
-    container = "In a container the host has to load it"
-    if "not found in directory" in text:
-        kernel = text.split("/lib/modules/")[-1].split()[0].rstrip(".,'\"") if "/lib/modules/" in text else ""
-        fix = f"install the extra modules of kernel {kernel} (Ubuntu: linux-modules-extra-{kernel}), or a newer kernel"
-        if "cloud" in kernel:
-            fix = (
-                f"kernel {kernel} is of the cloud flavour, which leaves it out: install the distribution's full kernel"
-            )
-        return f"module {module} is not there; {fix}. {container}. ({line})"
-    if "Key was rejected" in text:
-        fix = "enrol its key with mokutil --import and reboot"
-        return f"module {module} is unsigned and Secure Boot is on: {fix}. ({line})"
-    if "Operation not permitted" in text:
-        return f"module {module} may not be loaded here. {container}. ({line})"
-    return f"module {module} could not be loaded: {line}"
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _run(argv: Sequence[str]) -> tuple[int, str]:
-    done = subprocess.run(
-        list(argv), capture_output=True, text=True, errors="replace", timeout=120, env={**os.environ, "LC_ALL": "C"}
-    )
-    return done.returncode, done.stderr + done.stdout
-
-
-def _read(path: str) -> str | None:
+    env = {**os.environ, "LC_ALL": "C"}
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
-            return stream.read()
+        done = subprocess.run(list(argv), capture_output=True, text=True, errors="replace", timeout=120, env=env)
     except FileNotFoundError:
-        return None
-
-
-def _write(path: str, text: str, mode: int) -> None:
-    """Replaces a file in one step; nobody sees half of it, and its mode is never wider than asked for."""
-    temporary = f"{path}.lium-new"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fchmod(stream.fileno(), mode)
-        os.fsync(stream.fileno())
-    os.replace(temporary, path)
+        return 127, f"{argv[0]} is not installed"
+    return done.returncode, done.stderr + done.stdout

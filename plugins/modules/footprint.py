@@ -48,6 +48,12 @@ options:
     type: list
     elements: str
     default: []
+  modules_before:
+    description:
+      - Modules that were loaded before the packages of the role were installed. Those of the kernel's RDMA stack that
+        came since are the role's as well. Without it none is.
+    type: list
+    elements: str
   sysctls:
     description: Kernel settings to set now. Setting them at boot takes a file in C(/etc/sysctl.d).
     type: dict
@@ -129,12 +135,18 @@ left:
   returned: always
   type: list
   elements: str
+package_manager:
+  description: What removes packages on this host, C(apt) or C(dnf).
+  returned: always
+  type: str
 packages:
   description: Packages that the role brought and that are still noted.
   returned: always
   type: list
   elements: str
 """
+
+import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lium.cluster.plugins.module_utils._docker import occupancy
@@ -145,6 +157,8 @@ from ansible_collections.lium.cluster.plugins.module_utils._footprint import (
     ManagedFile,
     Wanted,
 )
+from ansible_collections.lium.cluster.plugins.module_utils._kmod import RDMA_CORE_MODULES, loaded_modules
+from ansible_collections.lium.cluster.plugins.module_utils._ledger import LedgerError
 from ansible_collections.lium.cluster.plugins.module_utils._packages import added_packages
 from ansible_collections.lium.cluster.plugins.module_utils._probe import ProbeError, open_probe
 
@@ -165,6 +179,7 @@ def main() -> None:
                 },
             },
             "modules": {"type": "list", "elements": "str", "default": []},
+            "modules_before": {"type": "list", "elements": "str"},
             "sysctls": {"type": "dict", "default": {}},
             "modes": {"type": "dict", "default": {}},
             "links_up": {"type": "list", "elements": "str", "default": []},
@@ -189,13 +204,14 @@ def main() -> None:
             outcome = footprint.remove(busy=occupancy(open_probe("/", {})).busy_for_drivers)
         else:
             outcome = footprint.apply(_wanted(options))
-    except (FootprintError, ProbeError, OSError, ValueError) as exc:
+    except (FootprintError, LedgerError, ProbeError, OSError, ValueError) as exc:
         module.fail_json(msg=str(exc), failure={"code": "footprint", "details": str(exc)})
     module.exit_json(
         changed=bool(outcome.changes),
         changes=outcome.changes,
         left=outcome.left,
         packages=footprint.packages,
+        package_manager="apt" if os.path.exists("/usr/bin/apt-get") else "dnf",
         diff=[
             {"before_header": name, "after_header": name, "before": outcome.before[name], "after": outcome.after[name]}
             for name in outcome.after
@@ -207,12 +223,17 @@ def _wanted(options):
     return Wanted(
         files=[ManagedFile(row["path"], row["content"], int(row["mode"], 8)) for row in options["files"]],
         modules=options["modules"],
+        loaded_since=_loaded_since(options["modules_before"]),
         sysctls={key: str(value) for key, value in options["sysctls"].items()},
         modes={pattern: int(str(mode), 8) for pattern, mode in options["modes"].items()},
         links_up=options["links_up"],
         firewall=[FirewallRule(row["tool"], row["port"], row["zone"]) for row in options["firewall"]],
         packages=added_packages(options["installed_by"]),
     )
+
+
+def _loaded_since(before):
+    return [] if before is None else sorted(loaded_modules() & RDMA_CORE_MODULES - set(before))
 
 
 if __name__ == "__main__":

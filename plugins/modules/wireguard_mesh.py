@@ -119,6 +119,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._footprint import (
     ManagedFile,
     Wanted,
 )
+from ansible_collections.lium.cluster.plugins.module_utils._ledger import LedgerError
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.wg import parse_dump
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard import mesh
@@ -147,7 +148,7 @@ def main() -> None:
     )
     try:
         result = _converge(module.params, module.check_mode)
-    except (mesh.MeshError, SetupError, FootprintError, ParseError, OSError, ValueError) as exc:
+    except (mesh.MeshError, SetupError, FootprintError, LedgerError, ParseError, OSError, ValueError) as exc:
         module.fail_json(msg=str(exc), failure={"code": "mesh", "details": str(exc)})
     module.exit_json(**result)
 

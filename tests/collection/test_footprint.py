@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from ansible_collections.lium.cluster.plugins.module_utils._footprint import (
-    LEDGER_FOLDER,
     Footprint,
     FootprintError,
     ManagedFile,
     Wanted,
-    explain_modprobe,
     sysctl_path,
 )
+from ansible_collections.lium.cluster.plugins.module_utils._kmod import explain_modprobe
+from ansible_collections.lium.cluster.plugins.module_utils._ledger import FOLDER, LedgerError
+
+#: What `ib_uverbs` needs and brings along.
+NEEDS = ["ib_core"]
 
 
 class Kernel:
@@ -28,19 +32,24 @@ class Kernel:
 
     def __call__(self, argv: Sequence[str]) -> tuple[int, str]:
         self.calls.append(list(argv))
+        modules = self.root / "sys/module"
         if argv[0] == "modprobe" and argv[1] == "-r":
-            folder = self.root / "sys/module" / argv[2]
-            (folder / "refcnt").unlink()
-            folder.rmdir()
+            for name in [argv[2], *(NEEDS if argv[2] == "ib_uverbs" else [])]:
+                shutil.rmtree(modules / name, ignore_errors=True)
         elif argv[0] == "modprobe":
             if argv[1] == "rdma_rxe":
                 return 1, "modprobe: FATAL: Module rdma_rxe not found in directory /lib/modules/6.1.0-21-cloud-amd64\n"
-            folder = self.root / "sys/module" / argv[1]
-            folder.mkdir(parents=True)
-            (folder / "refcnt").write_text("0\n")
-        else:
+            for name in [argv[1], *NEEDS]:
+                (modules / name / "holders").mkdir(parents=True, exist_ok=True)
+                (modules / name / "refcnt").write_text("0\n")
+            for name in NEEDS:
+                (modules / name / "holders" / argv[1]).mkdir()
+                (modules / name / "refcnt").write_text("1\n")
+        elif argv[0] == "ip":
             flags = {"up": "0x1003", "down": "0x1002"}[argv[4]]
             (self.root / f"sys/class/net/{argv[3]}/flags").write_text(flags + "\n")
+        loaded = sorted(path.name for path in modules.iterdir())
+        (self.root / "proc/modules").write_text("".join(f"{name} 16384 0 - Live 0x0\n" for name in loaded))
         return 0, ""
 
 
@@ -51,6 +60,7 @@ def root(tmp_path: Path) -> Path:
         "sys/class/net/enp1s0/flags": "0x1002\n",
         "dev/infiniband/uverbs0": "",
         "etc/limits.conf": "old\n",
+        "proc/modules": "",
     }.items():
         target = tmp_path / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -133,19 +143,30 @@ def test_modules_and_links_stay_under_a_rental_and_remain_noted(root: Path) -> N
     kernel = Kernel(root)
     Footprint("rdma", str(root), kernel).apply(WANTED)
     outcome = Footprint("rdma", str(root), kernel).remove(busy="a rental runs (pod_1)")
-    assert sorted(outcome.left) == ["link enp1s0: a rental runs (pod_1)", "module ib_uverbs: a rental runs (pod_1)"]
+    assert sorted(outcome.left) == [
+        "link enp1s0: a rental runs (pod_1)",
+        "module ib_core: a rental runs (pod_1)",
+        "module ib_uverbs: a rental runs (pod_1)",
+    ]
     assert (root / "sys/module/ib_uverbs").is_dir()
     assert not (root / "etc/modules-load.d/lium.conf").exists()
-    assert Footprint("rdma", str(root), kernel).remove().changes == ["set enp1s0 down", "unload module ib_uverbs"]
+    assert Footprint("rdma", str(root), kernel).remove().changes == [
+        "set enp1s0 down",
+        "unload module ib_uverbs",
+        "unload module ib_core",
+    ]
 
 
 def test_a_module_in_use_is_not_forced_out(root: Path) -> None:
     kernel = Kernel(root)
     Footprint("rdma", str(root), kernel).apply(Wanted(modules=["ib_uverbs"]))
-    (root / "sys/module/ib_uverbs/refcnt").write_text("2\n")
+    (root / "sys/module/ib_uverbs/refcnt").write_text("1\n")
     (root / "sys/module/ib_uverbs/holders/mlx5_ib").mkdir(parents=True)
     outcome = Footprint("rdma", str(root), kernel).remove()
-    assert outcome.left == ["module ib_uverbs: in use (mlx5_ib); gone after a reboot"]
+    assert outcome.left == [
+        "module ib_uverbs: in use (mlx5_ib); gone after a reboot",
+        "module ib_core: in use (ib_uverbs); gone after a reboot",
+    ]
     assert ["modprobe", "-r", "ib_uverbs"] not in kernel.calls
 
 
@@ -154,7 +175,7 @@ def test_a_secret_stays_out_of_diff_and_ledger(root: Path) -> None:
     footprint = Footprint("wireguard", str(root), Kernel(root))
     outcome = footprint.apply(Wanted(files=[secret]))
     assert "hunter2" not in json.dumps([outcome.before, outcome.after])
-    assert "hunter2" not in (root / LEDGER_FOLDER.lstrip("/") / "wireguard.json").read_text()
+    assert "hunter2" not in (root / FOLDER.lstrip("/") / "wireguard.json").read_text()
     assert stat.S_IMODE((root / "etc/wireguard/wg0.conf").stat().st_mode) == 0o600
 
 
@@ -165,10 +186,10 @@ def test_an_option_taken_back_takes_its_file_back(root: Path) -> None:
 
 
 def test_a_broken_ledger_stops_the_role_and_is_kept(root: Path) -> None:
-    ledger = root / LEDGER_FOLDER.lstrip("/") / "rdma.json"
+    ledger = root / FOLDER.lstrip("/") / "rdma.json"
     ledger.parent.mkdir(parents=True)
     ledger.write_text("{")
-    with pytest.raises(FootprintError, match="restore it from a backup"):
+    with pytest.raises(LedgerError, match="restore it from a backup"):
         Footprint("rdma", str(root))
     assert ledger.read_text() == "{"
 
@@ -191,3 +212,11 @@ def test_sysctl_of_a_vlan() -> None:
 )
 def test_a_failed_modprobe_says_what_to_do(text: str, said: str) -> None:
     assert said in explain_modprobe("wireguard", text)
+
+
+def test_a_value_set_twice_goes_back_to_the_first_one(root: Path) -> None:
+    key = "net.ipv4.conf.enp1s0.arp_ignore"
+    for value in ("1", "2"):
+        Footprint("rdma", str(root), Kernel(root)).apply(Wanted(sysctls={key: value}))
+    Footprint("rdma", str(root), Kernel(root)).remove()
+    assert (root / "proc/sys/net/ipv4/conf/enp1s0/arp_ignore").read_text() == "0\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.lium.cluster.plugins.module_utils._footprint import explain_modprobe
+from ansible_collections.lium.cluster.plugins.module_utils._kmod import explain_modprobe
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.wg import parse_dump
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard import mesh
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.checks import fits, largest_inner_mtu

@@ -31,6 +31,7 @@ def rdma_setup(host: Host) -> dict[str, Any]:
         "kernel": host.kernel,
         "modules": modules,
         "modules_not_installed": [name for name in modules if not loaded(host, name) and not _installed(host, name)],
+        "modules_loaded": _loaded(host),
         "netdevs_down": netdevs_down(host),
         "sysctls": rail_sysctls(host),
         "reload_refusal": {driver: reload_refusal(host, driver, os.getpid()) for driver in capable_cards(host)},
@@ -45,6 +46,10 @@ def wanted_modules(host: Host) -> list[str]:
     if loaded(host, "nvidia") and _installed(host, "nvidia_peermem"):
         modules.append("nvidia_peermem")
     return modules
+
+
+def _loaded(host: Host) -> list[str]:
+    return [line.split()[0] for line in (host.probe.read_or_none("/proc/modules") or "").splitlines() if line.strip()]
 
 
 def _installed(host: Host, module: str) -> bool:

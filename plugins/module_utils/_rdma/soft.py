@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.lium.cluster.plugins.module_utils._footprint import explain_modprobe
+from ansible_collections.lium.cluster.plugins.module_utils._kmod import explain_modprobe
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.rdma_tool import Link
 
 

@@ -16,8 +16,8 @@ from typing import Any
 from ansible_collections.lium.cluster.plugins.module_utils._check import BoundCheck, Check, Section, evaluate, skip_all
 from ansible_collections.lium.cluster.plugins.module_utils._docker import confidential_vm_host
 from ansible_collections.lium.cluster.plugins.module_utils._facts import host_facts
-from ansible_collections.lium.cluster.plugins.module_utils._footprint import explain_modprobe
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
+from ansible_collections.lium.cluster.plugins.module_utils._kmod import explain_modprobe
 from ansible_collections.lium.cluster.plugins.module_utils._module import Look
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, parse_int
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.conntrack import Flow, parse_conntrack
