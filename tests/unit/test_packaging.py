@@ -106,7 +106,9 @@ def test_the_wheel_holds_the_package_alone(artefacts: dict[str, Path]) -> None:
     names = zipfile.ZipFile(artefacts["wheel"]).namelist()
     assert {name.split("/")[0] for name in names} == {"pulumi_lium", "pulumi_lium-0.1.0.dist-info"}
     assert {"pulumi_lium/py.typed", "pulumi_lium/emulator/builtin.yaml"} <= set(names)
-    assert not [name for name in names if "test" in Path(name).name or "__pycache__" in name]
+    unwanted = ("test_", "conftest")
+    assert not [name for name in names if Path(name).name.startswith(unwanted) or "__pycache__" in name]
+    assert not [name for name in names if "tests" in Path(name).parts]
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
