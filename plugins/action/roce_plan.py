@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
@@ -52,7 +53,10 @@ class ActionModule(ActionBase):
         now = datetime.now(timezone.utc)
         run = f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
         planned = plan_sweep(options, looks, RunFolder.create(), run, now)
-        planned.folder.write_plans(SWEEP, planned.plans)
+        if self._task.check_mode:
+            shutil.rmtree(planned.folder.path)
+        else:
+            planned.folder.write_plans(SWEEP, planned.plans)
         return planned
 
     def _reruns(self, options: Mapping[str, Any]) -> Planned:

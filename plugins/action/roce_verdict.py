@@ -33,6 +33,7 @@ class ActionModule(ActionBase):
             argument_spec={
                 "run_folder": {"type": "path", "required": True},
                 "results_path": {"type": "path"},
+                "started": {"type": "str", "default": "roce_verify_started"},
                 "collected": {"type": "str", "default": "roce_verify_collected"},
                 "executor_ids": {"type": "dict", "default": {}},
                 "keep_run_folder": {"type": "bool", "default": False},
@@ -43,6 +44,11 @@ class ActionModule(ActionBase):
         ends = {
             host: hostvars[host].get(options["collected"], {}) for host in variables.get("ansible_play_hosts_all") or []
         }
+        for host in ends:
+            # An agent that did not start says better why there are no records than their absence does.
+            started = hostvars[host].get(options["started"], {})
+            if started.get("failure"):
+                ends[host] = started
         conclusion = conclude(
             RunFolder(options["run_folder"]), ends, options["executor_ids"], datetime.now(timezone.utc)
         )

@@ -23,6 +23,10 @@ options:
   results_path:
     description: File for the results. Not written in check mode.
     type: path
+  started:
+    description: Variable in which the play registered the start by M(lium.cluster.roce_agent).
+    type: str
+    default: roce_verify_started
   collected:
     description: Variable in which the play registered the collection by M(lium.cluster.roce_agent).
     type: str

@@ -114,7 +114,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if len(argv) != 3:
         print("usage: lium-roce-agent PLAN FOLDER LOCK", file=sys.stderr)
         return 2
-    plan_path, folder, lock_path = argv
+    plan_path, folder, lock_path = map(os.path.abspath, argv)
+    os.chdir("/")  # whoever started this may go, and take its folder along
     with open(lock_path, "a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -18,6 +18,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._roce.passmark import
     FAIL,
     NOT_MEASURED,
     OK,
+    SKIPPED,
     WARN,
     Rail,
     Slot,
@@ -27,7 +28,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._roce.passmark import
 from ansible_collections.lium.cluster.plugins.module_utils._roce.perftest import Reading
 
 SCHEMA = 1
-STATUSES = (OK, WARN, FAIL, "SKIPPED", NOT_MEASURED)
+STATUSES = (OK, WARN, FAIL, SKIPPED, NOT_MEASURED)
 _SIZE = 65536
 
 #: Why a test did not take place, and what that means for its pair: neither proven nor failed.
@@ -36,9 +37,12 @@ NOT_MEASURED_CAUSES = {
     "quarantined": "every test of a host had failed, so the rest of its tests was left out",
     "budget": "the time for the whole verification was used up",
     "stopped": "the verification was stopped",
+    "locked": "another verification runs on a host",
     "rented": "a rental started on a host, or it could not be ruled out",
     "not_run": "no record came back from either host",
 }
+#: Tests that a host declined for a reason of its own.
+_DECLINED = ("locked", "rented")
 
 
 class Ends(NamedTuple):
@@ -100,7 +104,7 @@ def not_measured(
         "ratio": None,
         "ceiling_gbps": None,
         "share": None,
-        "status": NOT_MEASURED,
+        "status": SKIPPED if name in _DECLINED else NOT_MEASURED,
         "hint": "",
         "class": name,
         "cause": NOT_MEASURED_CAUSES[name],

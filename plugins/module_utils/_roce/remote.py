@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import time
 import zlib
 from collections.abc import Mapping
@@ -26,6 +25,8 @@ _RECORDS = "records.jsonl"
 _STOP_S = 20.0
 _START_S = 20.0
 _POLL_S = 0.2
+#: The agent's exit code where another one holds the lock.
+_LOCKED = 3
 
 
 class AgentError(Exception):
@@ -63,19 +64,14 @@ class RemoteAgent:
         self._write(os.path.join(self._folder, _PLAN), text.encode(), 0o600)
         if os.path.exists(self._records):
             os.remove(self._records)
-        with open(os.path.join(self._folder, "agent.log"), "wb") as log:
-            process = subprocess.Popen(
-                [interpreter, "-I", agent, os.path.join(self._folder, _PLAN), self._folder, self._lock],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                start_new_session=True,
-            )
+        pid = self._spawn([interpreter, "-I", agent, os.path.join(self._folder, _PLAN), self._folder, self._lock])
         deadline = time.monotonic() + _START_S
-        while not self._lines() and process.poll() is None and time.monotonic() < deadline:
+        code = None
+        while not self._lines() and code is None and time.monotonic() < deadline:
             time.sleep(0.01)
-        if process.poll() == 3:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            code = os.waitstatus_to_exitcode(status) if ended else None
+        if code == _LOCKED:
             raise AgentError("locked", f"{self._lock} is taken: another verification runs on this host")
         if not self._lines():
             raise AgentError("not_started", f"the agent did not start: {self._log()}")
@@ -102,6 +98,16 @@ class RemoteAgent:
             "count": len(rows),
             "packed": base64.b64encode(zlib.compress("\n".join(rows).encode())).decode(),
         }
+
+    def _spawn(self, argv: list[str]) -> int:
+        """Starts a process in a session of its own, which outlives this one."""
+        log = os.path.join(self._folder, "agent.log")
+        files = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ]
+        return os.posix_spawn(argv[0], argv, os.environ, file_actions=files, setsid=True)
 
     def remove(self, *, really: bool) -> bool:
         """Stops an agent and removes its folder; whether there was one."""

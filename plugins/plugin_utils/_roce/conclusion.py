@@ -15,7 +15,13 @@ from ansible_collections.lium.cluster.plugins.module_utils._check import Check
 from ansible_collections.lium.cluster.plugins.module_utils._roce.command import RailAt, Settings
 from ansible_collections.lium.cluster.plugins.module_utils._roce.records import Ends, not_measured
 from ansible_collections.lium.cluster.plugins.module_utils._roce.timetable import LinkTest
-from ansible_collections.lium.cluster.plugins.plugin_utils._roce.results import Records, joined, test_of
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.results import (
+    NO_TEST,
+    Records,
+    carried_over,
+    joined,
+    test_of,
+)
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.runfolder import RERUN, SWEEP, RunFolder
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.verdict import (
     SCHEMA,
@@ -65,9 +71,11 @@ def conclude(folder: RunFolder, ends: Mapping[str, Any], executor_ids: Mapping[s
 
         own = {**inside(kept), **inside(swept)}
         own.update(_unheard(run, hosts, own, now))
+        own.update(_locked(run, own, ends, now))
         gone = {host: why for host, why in lost.items() if host in members}
         fabrics.append(judge(segment, hosts, own, inside(again), gone))
-    records = [record for fabric in fabrics for record in fabric.records.values()]
+    judged = [record for fabric in fabrics for record in fabric.records.values()]
+    records = [*carried_over(run["earlier"], judged), *judged]
     report = {
         "schema": SCHEMA,
         "run": run["run"],
@@ -112,6 +120,21 @@ def _unheard(run: Mapping[str, Any], hosts: list[str], known: Records, now: date
                 row = not_measured(ends, 0, settings, "not_run", measured_at=now.isoformat(timespec="milliseconds"))
                 missing[LinkTest(server, client, 0)] = row
     return missing
+
+
+def _locked(run: Mapping[str, Any], known: Records, ends: Mapping[str, Any], now: datetime) -> Records:
+    """Tests that did not take place because another verification held a host's lock: skipped, and for that reason."""
+    settings = Settings(**run["options"]["settings"])
+    locked = {host for host, end in ends.items() if (end.get("failure") or {}).get("code") == "locked"}
+    found = {}
+    for test, record in known.items():
+        if record["status"] in NO_TEST and locked.intersection(test[:2]):
+            own = {host: RailAt(**run["rails"][host][test.rail]) for host in test[:2]}
+            ends_of = Ends(test.server, test.client, own[test.server], own[test.client])
+            at = now.isoformat(timespec="milliseconds")
+            lost = min(locked.intersection(test[:2]))
+            found[test] = not_measured(ends_of, test.rail, settings, "locked", measured_at=at, lost=lost)
+    return found
 
 
 def _host_records(fabrics: list[Fabric], refused: Mapping[str, str]) -> dict[str, list[dict[str, str]]]:

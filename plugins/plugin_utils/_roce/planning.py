@@ -134,6 +134,7 @@ def plan_sweep(
             "refused": refused,
             "rails": {host: [rail._asdict() for rail in own] for host, own in rails.items()},
             "kept": list(kept.values()),
+            "earlier": earlier,
             "options": {**run_options._asdict(), "settings": settings._asdict(), "limits": limits._asdict()},
             "planned": sorted(plans),
             "rounds": len(rounds),

@@ -16,10 +16,12 @@ from typing import Any
 from ansible_collections.lium.cluster.plugins.module_utils._roce.command import RailAt
 from ansible_collections.lium.cluster.plugins.module_utils._roce.culprit import Outcome
 from ansible_collections.lium.cluster.plugins.module_utils._roce.outliers import outliers
-from ansible_collections.lium.cluster.plugins.module_utils._roce.passmark import FAIL, NOT_MEASURED, OK, WARN
+from ansible_collections.lium.cluster.plugins.module_utils._roce.passmark import FAIL, NOT_MEASURED, OK, SKIPPED, WARN
 from ansible_collections.lium.cluster.plugins.module_utils._roce.timetable import LinkTest
 
 GOOD = (OK, WARN)
+#: Nothing ran: neither proven nor failed.
+NO_TEST = (NOT_MEASURED, SKIPPED)
 Records = dict[LinkTest, dict[str, Any]]
 
 
@@ -43,7 +45,7 @@ def joined(sent: Iterable[tuple[str, dict[str, Any]]]) -> Records:
     for _, record in sent:
         test = test_of(record)
         known = records.get(test)
-        if known is None or (known["status"] == NOT_MEASURED and record["status"] != NOT_MEASURED):
+        if known is None or (known["status"] in NO_TEST and record["status"] not in NO_TEST):
             records[test] = record
     return records
 
@@ -56,14 +58,14 @@ def with_reruns(swept: Mapping[LinkTest, dict[str, Any]], again: Mapping[LinkTes
     final = {test: dict(record) for test, record in swept.items()}
     for test, record in again.items():
         before = final.get(test)
-        if record["status"] == NOT_MEASURED:
+        if record["status"] in NO_TEST:
             continue
         if before is None or not record["alone"]:
             final.setdefault(test, dict(record))
             continue
         both = {"isolated": record["gigabits_per_second"], "loaded": before["gigabits_per_second"]}
         final[test] = {**record, **both}
-        if record["status"] == OK and before["status"] not in (OK, NOT_MEASURED):
+        if record["status"] == OK and before["status"] not in (OK, *NO_TEST):
             final[test].update(
                 status=WARN, hint=f"good alone; while other tests ran: {before['class'] or before['hint']}"
             )
@@ -75,7 +77,7 @@ def outcomes(records: Iterable[Mapping[str, Any]]) -> list[Outcome]:
 
     Without a ceiling (soft-RoCE) a rate far below the others' is slow, as a share of their median.
     """
-    ran = [record for record in records if record["status"] != NOT_MEASURED]
+    ran = [record for record in records if record["status"] not in NO_TEST]
     soft = [record for record in ran if record["ceiling_gbps"] is None and record["gigabits_per_second"]]
     rates = [record["gigabits_per_second"] for record in soft]
     low = {id(record) for record, out in zip(soft, outliers(rates, soft=True)) if out}
@@ -151,6 +153,28 @@ def _same(record: Mapping[str, Any], side: str, rails: Mapping[str, Sequence[Rai
     rail = own[record["rail"]]
     told = record[f"{side}_device"], record[f"{side}_gid_index"], record[f"{side}_address"]
     return told == (f"{rail.device}:{rail.port}", rail.gid_index, rail.address)
+
+
+def carried_over(earlier: Iterable[Mapping[str, Any]], judged: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Earlier records that this run says nothing about: of hosts that it left out, or of the other mode.
+
+    So a run over some hosts, or one in the other mode, loses nothing that was proven before.
+    """
+    superseded = {_key(record) for record in judged}
+    kept = []
+    for record in earlier:
+        try:
+            if _key(record) not in superseded:
+                kept.append(dict(record))
+        except (KeyError, TypeError, ValueError):
+            continue  # not a record
+    return kept
+
+
+def _key(record: Mapping[str, Any]) -> tuple[frozenset[str], int, str, str]:
+    """What a later record of the same thing replaces. In the platform's mode either direction stands for the pair."""
+    direction = str(record["direction"]) if record["mode"] != "platform" else ""
+    return frozenset((str(record["a"]), str(record["b"]))), int(record["rail"]), direction, str(record["mode"])
 
 
 def good_pairs(records: Records) -> set[frozenset[str]]:

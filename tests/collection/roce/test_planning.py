@@ -276,3 +276,32 @@ def test_the_matrix_is_symmetric(tmp_path: Path) -> None:
     cells = [line.split()[2:] for line in render(fabric).splitlines() if line[:1].isdigit()]
     assert cells[0] == ["-", ".", ".", "X"]
     assert cells == [list(column) for column in zip(*cells, strict=True)]
+
+
+def test_a_run_over_some_hosts_keeps_what_is_known_of_the_others(tmp_path: Path) -> None:
+    path = save(tmp_path / "results.json", verify(tmp_path))
+    folder = RunFolder(str(tmp_path / "run"))
+    some = {host: look for host, look in looks(6).items() if host in ("gpu00", "gpu01", "gpu02")}
+    later = NOW + timedelta(hours=7)
+    planned = plan_sweep(options(results_path=str(path)), some, folder, "run-2", later)
+    folder.write_plans(SWEEP, planned.plans)
+    ends = finish(folder, {frozenset(("gpu00", "gpu01"))})
+    report = conclude(folder, ends, {}, later).report
+    pairs = {(row["a"], row["b"]): row["status"] for row in report["records"]}
+    assert len(pairs) == len(report["records"]) == 15
+    assert pairs["gpu00", "gpu01"] == "FAIL"
+    assert pairs["gpu04", "gpu05"] == "OK"
+    assert len(report["fabrics"][0]["hosts"]) == 3
+
+
+def test_a_locked_host_is_skipped_for_that_reason(tmp_path: Path) -> None:
+    folder = RunFolder(str(tmp_path))
+    planned = plan_sweep(options(), looks(3), folder, "run-1", NOW)
+    folder.write_plans(SWEEP, planned.plans)
+    ends = finish(folder, lost={"gpu02"})
+    busy = {"failure": {"code": "locked"}, "msg": "/run/lock/lium-roce.lock is taken"}
+    done = conclude(folder, {**ends, "gpu02": busy}, {}, NOW)
+    shown = {(row["a"], row["b"]): (row["status"], row["class"]) for row in done.report["records"]}
+    assert shown["gpu00", "gpu02"] == ("SKIPPED", "locked")
+    assert shown["gpu00", "gpu01"] == ("OK", None)
+    assert done.fabrics[0].lost == {"gpu02": "/run/lock/lium-roce.lock is taken"}
