@@ -12,6 +12,8 @@ from tools.emulator import ControlPlane
 
 HELD_S = 4.0
 """How long the emulator holds a request: the kill falls into it, and what is left over ends by itself."""
+REACHED_S = 150.0
+"""An engine on a busy machine may take as long to come to the moment."""
 HOSTS = 12
 
 NEIGHBOURS = ("train", "train-2", "train-0a1b2c-0a1b2c")
@@ -104,9 +106,9 @@ class Moment:
         running = stack.start(self.verb)
         if self.begun is not None:
             begun = self.begun
-            running.wait_until(lambda: begun(emulator), what=f"the beginning of {self.name}")
+            running.wait_until(lambda: begun(emulator), what=f"the beginning of {self.name}", timeout=REACHED_S)
             self.then(emulator)
-        running.wait_until(lambda: self.reached(emulator), what=self.name)
+        running.wait_until(lambda: self.reached(emulator), what=self.name, timeout=REACHED_S)
         if self.saved:
             running.wait_until(
                 lambda: any("ClusterReady" in _urn(op) for op in stack.pending_operations()), what="the wait"

@@ -162,6 +162,7 @@ class Stack:
             "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         }
         self._left: list[ProcessHandle] = []
+        self._running: list[Running] = []
 
     def init(self) -> None:
         """Makes the stack."""
@@ -209,7 +210,8 @@ class Stack:
         always = ["--stack", self.name, "--non-interactive", "--color", "never", "--event-log", str(events)]
         if verb != "preview":
             always += ["--yes", "--skip-preview"]
-        return Running(self, verb, [verb, *always, *arguments], events, env or {})
+        self._running.append(Running(self, verb, [verb, *always, *arguments], events, env or {}))
+        return self._running[-1]
 
     def run(self, *arguments: str, ok: bool | None = True) -> Outcome:
         """Any other command."""
@@ -245,7 +247,10 @@ class Stack:
         self._left.extend(handles)
 
     def close(self) -> None:
-        """Ends what killed engines left behind."""
+        """Ends what is still at work, after a test that failed, and what killed engines left behind."""
+        for running in self._running:
+            if running.process.poll() is None:
+                running.kill()
         for handle in self._left:
             handle.end()
             handle.close()
