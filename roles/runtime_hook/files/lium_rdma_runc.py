@@ -114,8 +114,11 @@ def edited_bundle(argv):
     return option(argv[position + 1 :], ("bundle", "b")) or "."
 
 
-def edit_bundle(bundle, settings):
-    """Edits config.json in one step, or not at all. A second run over the same bundle changes nothing."""
+def edit_bundle(bundle, settings, may_lift=None):
+    """Edits config.json in one step, or not at all. A second run over the same bundle changes nothing.
+
+    `may_lift` tells whether a container may have no limit of locked memory; by default the machine is asked.
+    """
     import json
 
     path = os.path.join(bundle, "config.json")
@@ -123,9 +126,8 @@ def edit_bundle(bundle, settings):
         before = stream.read()
         status = os.fstat(stream.fileno())
     spec = json.loads(before)
-    edit(
-        spec, rdma_nodes(settings["device_folder"]), read_env(settings["env_file"]), may_lift_memlock(), shares_network
-    )
+    memlock = (may_lift or may_lift_memlock)()
+    edit(spec, rdma_nodes(settings["device_folder"]), read_env(settings["env_file"]), memlock, shares_network)
     if spec == json.loads(before):
         return
     new = f"{path}.lium-rdma"
