@@ -16,6 +16,7 @@ from ..recovery.intents import state_folder
 from ..recovery.recover import keep_copy, plan
 from ..recovery.recover import recover as recover_stack
 from ..recovery.stack import PulumiStack
+from ._edge import MAY_BILL
 from ._recovery import cwd_option, journal, lock_age_option, stack_option, told, wait_option, yes_option
 
 
@@ -60,3 +61,7 @@ def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, yes: bool) 
     for step in steps:
         click.echo(f"done: {step}")
     click.echo("The state was imported. The next `pulumi up` goes on from it.")
+    left = [step for step in steps if step.action == "leave"]
+    if left:
+        click.echo(f"May still bill: {'; '.join(step.title for step in left)}.")
+        raise click.exceptions.Exit(MAY_BILL)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -148,6 +148,8 @@ def parse_export(text: str, source: str, *, base_url: str, now: datetime) -> Sta
         if inputs.get("adopt") is not None:
             continue  # nothing was ordered, and the cluster was somebody's before
         intent = _intent(urn, inputs, source, f"{where}.resource.inputs", base_url, saved_at, now)
+        # What the state holds by now is no leftover of this create, also where it bears the same chosen name.
+        intent = replace(intent, snapshot=tuple(cluster.cluster_id for cluster in clusters))
         pending.append(PendingCreate(urn, place, intent, inputs))
     return StackExport(source, document, tuple(clusters), tuple(pending), tuple(urns))
 

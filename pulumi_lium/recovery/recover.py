@@ -24,6 +24,7 @@ from pulumi_lium.lifecycle.intents import Intent, NullIntents
 from pulumi_lium.lifecycle.members import total_price
 from pulumi_lium.lifecycle.resume import misfits, take_over
 from pulumi_lium.lifecycle.settle import Placed
+from pulumi_lium.lifecycle.strangers import marked_by
 from pulumi_lium.lifecycle.values import has_unknown, parse_ttl, usd
 
 from .export import PendingCreate, StackExport, deployment_of
@@ -31,7 +32,8 @@ from .intents import FileIntents
 from .stack import PulumiStack, StackLocked, take_off_dead_lock
 from .survey import Contexts
 
-Action = Literal["adopt", "remove", "drop"]
+Action = Literal["adopt", "remove", "drop", "leave"]
+"""`leave`: nothing is done, and the pending operation stays."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,20 @@ class Step:
         members = self.placed.members if self.placed else []
         return total_price([pod.price_per_hour for pod in members]) or self.intent.price_per_hour
 
+    @property
+    def title(self) -> str:
+        """`train-… (cluster 9b1e…, $32.00 an hour)`."""
+        where = f" (cluster {self.placed.cluster_id}, {usd(self.price_per_hour)})" if self.placed else ""
+        return f"{self.intent.pod_name}{where}"
+
     def __str__(self) -> str:
-        what = f"{self.intent.pod_name}"
-        if self.placed is not None:
-            what += f" (cluster {self.placed.cluster_id}, {usd(self.price_per_hour)})"
-        does = {"adopt": "adopt into the state", "remove": "remove", "drop": "drop the pending operation of"}
-        return f"{does[self.action]} {what}: {self.why}"
+        does = {
+            "adopt": "adopt into the state",
+            "remove": "remove",
+            "drop": "drop the pending operation of",
+            "leave": "leave alone",
+        }
+        return f"{does[self.action]} {self.title}: {self.why}"
 
 
 def plan(contexts: Contexts, journal: FileIntents, export: StackExport) -> list[Step]:
@@ -69,6 +79,9 @@ def plan(contexts: Contexts, journal: FileIntents, export: StackExport) -> list[
                 " run `pulumi-lium recover` again",
                 code="intent_held",
             )
+        if export.holds(create.intent):
+            steps.append(_held_already(create))
+            continue
         ctx = contexts(create.intent.account)
         intent = entry.intent if entry is not None else create.intent
         placed = None if intent.stage == "opened" else locate(ctx.api.pods.list(), intent)
@@ -104,6 +117,11 @@ def settle_all(
     try:
         for create in _latest_first(export):
             mine = claimed.get(create.intent.pod_name)
+            if export.holds(create.intent):
+                if mine is not None and mine.idempotency_key == create.intent.idempotency_key:
+                    journal.close(mine.idempotency_key)
+                done.append(_held_already(create))
+                continue
             ctx = contexts(create.intent.account)
             if mine is None:
                 ctx = replace(ctx, intents=NullIntents())
@@ -120,7 +138,7 @@ def settle_all(
             if step.action == "drop":
                 ctx.intents.close(intent.idempotency_key)
             done.append(step)
-        _drop_operations(document, {step.create.place for step in done})
+        _drop_operations(document, {step.create.place for step in done if step.action != "leave"})
         return done, document
     finally:
         for intent in claimed.values():
@@ -201,7 +219,14 @@ def _step(ctx: Context, held: dict[str, str], create: PendingCreate, intent: Int
             why = "no such cluster exists"
         return Step(create, intent, None, "drop", why)
     if placed.cluster_id in held.values():
-        return Step(create, intent, None, "drop", "the state holds its cluster already")
+        return _held_already(create)
+    if intent is create.intent and not marked_by(intent.pod_name, intent.owner):
+        # What was listed before the order, and whether it left at all, stood in the journal that is lost.
+        why = (
+            "its name was chosen by a person, so it does not tell whether this create ordered it: take it over with"
+            f" adopt, or remove it with `pulumi-lium sweep --name-prefix {intent.pod_name}`, then run this again"
+        )
+        return Step(create, intent, placed, "leave", why)
     if create.urn in held:
         why = f"its resource holds another cluster by now ({held[create.urn]})"
         return Step(create, intent, placed, "remove", why)
@@ -210,6 +235,10 @@ def _step(ctx: Context, held: dict[str, str], create: PendingCreate, intent: Int
         return Step(create, intent, placed, "remove", "; ".join(reasons))
     held[create.urn] = placed.cluster_id
     return Step(create, intent, placed, "adopt", "it is what the create asked for")
+
+
+def _held_already(create: PendingCreate) -> Step:
+    return Step(create, create.intent, None, "drop", "the state holds its cluster already")
 
 
 def _args(inputs: Mapping[str, Any]) -> ClusterArgs:

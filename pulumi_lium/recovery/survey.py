@@ -19,7 +19,7 @@ from pulumi_lium.lifecycle.errors import OrderUnsettled
 from pulumi_lium.lifecycle.intents import Intent
 from pulumi_lium.lifecycle.members import by_rank, total_price
 from pulumi_lium.lifecycle.settle import Placed
-from pulumi_lium.lifecycle.strangers import strangers
+from pulumi_lium.lifecycle.strangers import marked_by, strangers
 from pulumi_lium.lifecycle.values import usd
 
 from .export import StackExport
@@ -200,7 +200,7 @@ def _listing(
 
 def _abandoned(look: _Look, ctx: Context, intent: Intent, kind: Kind) -> None:
     """One open intent, or the order of one create that was cut off."""
-    if look.export is not None and kind == "intent" and look.export.holds(intent):
+    if look.export is not None and look.export.holds(intent):
         look.settled.append(intent)
         look.accounted.update(filter(None, (intent.pod_name, intent.cluster_id)))
         return
@@ -218,8 +218,8 @@ def _abandoned(look: _Look, ctx: Context, intent: Intent, kind: Kind) -> None:
         problem, placed = None, None
         look.settled.append(intent)
         return
-    if placed is not None and kind == "intent":
-        problem = _may_be_held(look, intent)
+    if placed is not None and problem is None:
+        problem = _may_be_held(look, intent) if kind == "intent" else _may_be_anothers(look, intent)
     until = settled_from(intent)
     if placed is None and problem is None and look.now >= until:
         look.settled.append(intent)
@@ -249,7 +249,7 @@ def _may_be_held(look: _Look, intent: Intent) -> str | None:
     Once its members were seen, `create` had all that it returns, and the process may have died after the engine saved
     it: only the stack's own state tells (design 3.7: never guess).
     """
-    if intent.stage != "listed" or (look.name_prefix and intent.pod_name.startswith(look.name_prefix)):
+    if intent.stage != "listed" or _is_meant(look, intent):
         return None
     if look.is_of_owners or (look.export is not None and look.export.is_of(intent.owner)):
         return None
@@ -257,6 +257,25 @@ def _may_be_held(look: _Look, intent: Intent) -> str | None:
         f"its order was complete, so the state of its stack ({intent.owner.rpartition('/')[0] or 'unknown'}) may hold"
         f" it: pass --stack-export with that stack's export, or --name-prefix {intent.pod_name} to remove it anyway"
     )
+
+
+def _may_be_anothers(look: _Look, intent: Intent) -> str | None:
+    """Why the cluster with the name of a create that was cut off is not taken to be its own.
+
+    A made name is that of one order. A chosen one may be anybody's: what was listed before the order, and whether it
+    left at all, stood in the journal that is lost.
+    """
+    if marked_by(intent.pod_name, intent.owner) or _is_meant(look, intent):
+        return None
+    return (
+        f"its name was chosen by a person, so it does not tell whether a create that was cut off ordered it: pass"
+        f" --name-prefix {intent.pod_name} to remove it, or take it over with adopt"
+    )
+
+
+def _is_meant(look: _Look, intent: Intent) -> bool:
+    """Whether a person named it."""
+    return bool(look.name_prefix) and intent.pod_name.startswith(look.name_prefix or "")
 
 
 def _by_prefix(look: _Look, prefix: str) -> None:

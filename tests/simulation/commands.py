@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from pulumi_lium.api.errors import LiumError
 from pulumi_lium.lifecycle.context import Context
-from pulumi_lium.recovery import recover, sweep
+from pulumi_lium.recovery import recover, sweep, teardown
 from pulumi_lium.recovery.export import CLUSTER_TYPE, StackExport, parse_export
 from pulumi_lium.recovery.stack import PulumiFailed
 from pulumi_lium.recovery.survey import survey
@@ -18,7 +20,7 @@ from pulumi_lium.recovery.survey import survey
 from .engine import Checkpoint, Pending, Resource, over_the_wire
 from .schedule import Step
 from .wire import SETTINGS
-from .world import World
+from .world import STACK, World
 
 
 class MayStillBill(LiumError):
@@ -44,6 +46,8 @@ def run_command(world: World, step: Step) -> None:
                     _sweep(world, ctx, _export(world, ctx), name_prefix=name)
             case "recover":
                 _recover(world, ctx)
+            case "teardown":
+                _teardown(world, ctx)
             case _:
                 raise AssertionError(step.verb)
     finally:
@@ -64,6 +68,14 @@ class _OneByOne:
     def map(self, task: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         return map(task, items)
 
+    def submit(self, task: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(task(*arguments))
+        except LiumError as error:
+            future.set_exception(error)
+        return future
+
 
 def _sweep(world: World, ctx: Context, export: StackExport | None, **options: Any) -> None:
     """`pulumi-lium sweep --yes`. Raises `MayStillBill`, but for clusters of others that it has left alone."""
@@ -75,7 +87,7 @@ def _sweep(world: World, ctx: Context, export: StackExport | None, **options: An
     left = [
         f"{finding.title}: {finding.problem or errors[id(finding)]}"
         for finding in sweep.still_open(found, removals)
-        if finding.kind != "stranger" or finding.cluster_id in world.network.ours
+        if finding.cluster_id in (None, *world.network.ours)
     ]
     if left:
         raise MayStillBill("; ".join(left))
@@ -89,7 +101,7 @@ def _recover(world: World, ctx: Context) -> None:
     journal: Any = ctx.intents
     stack: Any = _Stack(world, ctx)
     recover.plan(lambda account: ctx, journal, export)
-    recover.recover(
+    steps = recover.recover(
         stack,
         lambda account: ctx,
         journal,
@@ -98,13 +110,50 @@ def _recover(world: World, ctx: Context) -> None:
         lock_age=timedelta(0),
         report=ctx.report,
     )
+    left = [str(step) for step in steps if step.action == "leave" and step.placed]
+    if any(cluster in line for cluster in world.network.ours for line in left):
+        raise MayStillBill("; ".join(left))
+
+
+def _teardown(world: World, ctx: Context) -> None:
+    """`pulumi-lium teardown`. Raises `MayStillBill`."""
+    journal: Any = ctx.intents
+    stack: Any = _Stack(world, ctx)
+    export, nowhere = _export(world, ctx), Path()
+    run = teardown.Teardown(
+        stack, lambda account: ctx, journal, export, nowhere, timedelta(0), ctx.report, ctx.clock.now
+    ).run
+    with (
+        patch.object(sweep, "ThreadPoolExecutor", _OneByOne),
+        patch.object(teardown, "ThreadPoolExecutor", _OneByOne),
+        patch.object(teardown, "keep_copy", lambda *arguments: nowhere),
+    ):
+        outcome = run()
+    left = [left.title for left in outcome.leftovers if left.cluster_id in (None, *world.network.ours)]
+    if left or outcome.failures or not outcome.known:
+        raise MayStillBill("; ".join((*left, *outcome.failures)))
 
 
 class _Stack:
-    """`PulumiStack`: what `recover` asks of the Pulumi CLI."""
+    """`PulumiStack`: what `recover` and `teardown` ask of the Pulumi CLI."""
+
+    name = STACK.rpartition("/")[2]
 
     def __init__(self, world: World, ctx: Context) -> None:
         self._world, self._clock = world, ctx.clock
+
+    def owns(self, owner: str) -> bool:
+        return owner.startswith(f"{STACK}/")
+
+    def destroy(self) -> None:
+        """The engine, with a provider of its own."""
+        ctx = self._world.start()
+        try:
+            self._world.engine(ctx).destroy()
+        except LiumError as error:
+            raise PulumiFailed(str(error)) from error
+        finally:
+            self._world.end()
 
     def export(self) -> str:
         return json.dumps(export_document(self._world.checkpoint))

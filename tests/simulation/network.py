@@ -299,8 +299,9 @@ class Network:
             for host in FIRST_HOSTS:
                 self.market.apply_event({"event": "machine_taken" if busy else "machine_freed", "host": host})
 
-    def add_foreign(self, name: str, key: str = OURS) -> None:
-        """A cluster of somebody else: of another stack with our account, or of another account."""
+    def add_foreign(self, name: str, key: str = OURS, dead: bool = False) -> None:
+        """A cluster of somebody else: of another stack with our account, or of another account. A dead one has run and
+        failed; its rows stay."""
         free = [
             host for offer in self.market.fabrics_on_sale() for host in offer["nodes"] if host["id"] in FOREIGN_HOSTS
         ]
@@ -312,7 +313,11 @@ class Network:
                 "executor_uuids": [free[0]["id"], free[1]["id"]],
                 "user_public_key": ["ssh-ed25519 AAAA other"],
             }
-            self.market.order_cluster(key, body)
+            reply = self.market.order_cluster(key, body)
+            if dead:
+                self.market.advance_to(self.market.now + 60)
+                for pod in reply.body["pod_ids"]:
+                    self.market.apply_event({"event": "pod_fails", "pod": pod})
 
     # -- ground truth --------------------------------------------------------------------------------------------------
 

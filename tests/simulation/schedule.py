@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .network import Fault
 from .points import ANY, Kill
@@ -15,9 +15,9 @@ HOUR = 3600.0
 class Step:
     """One command, `wait` seconds after the last.
 
-    `verb`: `up`, `destroy`, `refresh`, `sweep`, `sweep --stack-export` or `recover`. `bare`: the runner's disk is a new
-    one. `busy`: others hold the two machines that an order would take first. `nodes`, `ttl` and `resources` are what
-    the program asks for.
+    `verb`: `up`, `destroy`, `refresh`, `sweep`, `sweep --stack-export`, `recover` or `teardown`. `bare`: the runner's
+    disk is a new one. `busy`: others hold the two machines that an order would take first. `nodes`, `ttl` and
+    `resources` are what the program asks for.
     """
 
     verb: str = "up"
@@ -33,7 +33,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The service's settings, who else is there, and what happens. `finale` is the recovery that has to mend it."""
+    """The service's settings, who else is there, and what happens. `finale` is the recovery that has to mend it.
+
+    `named`: the program chooses the names of its pods, and uses them again.
+    """
 
     steps: tuple[Step, ...]
     finale: str = "up"
@@ -43,16 +46,18 @@ class Schedule:
     delete_seconds: float = 5.0
     lag: float = 0.0
     wait_ready: bool = False
+    named: bool = False
     foreign: tuple[str, ...] = ()
 
 
 FOREIGN = ("prefix", "other stack", "same mark", "mark alone", "other tenant")
+NAMESAKE = "dead namesake"
 """Kinds of clusters that look like ours and are not; see `world.foreign_name`."""
 _LABELS = ("order", "order", "order", "list", "ttl", "delete", "open", "note", "close", "save", "version", "me")
-_VERBS = ("up", "up", "up", "up", "destroy", "refresh", "sweep", "sweep --stack-export", "recover")
-_FINALES = ("up", "destroy", "sweep", "sweep --stack-export", "recover")
+_VERBS = ("up", "up", "up", "up", "destroy", "refresh", "sweep", "sweep --stack-export", "recover", "teardown")
+_FINALES = ("up", "up", "destroy", "sweep", "sweep --stack-export", "recover", "teardown")
 _LOST = ("504", "504", "500", "lost", "html", "slow", "drop", "refused", "503", "429")
-_WAITS = (*3 * (0.0, 0.0, 5.0, 40.0, 200.0, 400.0), 23.5 * HOUR, 25 * HOUR)
+_WAITS = (*5 * (0.0, 0.0, 5.0, 40.0, 200.0, 400.0), 23.5 * HOUR, 25 * HOUR)
 
 
 def schedule_of(seed: int) -> Schedule:
@@ -82,16 +87,24 @@ def schedule_of(seed: int) -> Schedule:
                 resources=resources,
             )
         )
+    foreign = tuple(kind for kind in FOREIGN if draw() < 0.15)
+    named = draw() < 0.1
+    if named:
+        # A running cluster of that name keeps an order from being placed at all; a failed one does not. Without the
+        # journal a chosen name does not tell whose a cluster is (docs/guarantees.md).
+        foreign = tuple(kind for kind in foreign if kind != "prefix") + ((NAMESAKE,) if draw() < 0.5 else ())
+        steps = [replace(step, bare=False) for step in steps]
     return Schedule(
         tuple(steps),
         finale=rng.choice(_FINALES),
-        bare_finale=draw() < 0.3,
+        bare_finale=not named and draw() < 0.3,
         idempotency=draw() < 0.7,
         cancel_in_flight=draw() < 0.8,
         delete_seconds=rng.choice((0.0, 5.0, 5.0, 45.0)),
         lag=rng.choice((0.0, 0.0, 3.0, 6.0)),
         wait_ready=draw() < 0.15,
-        foreign=tuple(kind for kind in FOREIGN if draw() < 0.15),
+        named=named,
+        foreign=foreign,
     )
 
 

@@ -42,6 +42,7 @@ _FINALES = {
     "sweep": ("sweep",),
     "sweep --stack-export": ("sweep --stack-export",),
     "recover": ("recover", "up"),
+    "teardown": ("teardown",),
 }
 
 
@@ -116,7 +117,7 @@ def _recover(world: World, verdict: Verdict) -> None:
     if (bare or world.network.disks > 1) and verbs[0] in ("up", "sweep"):
         verbs.insert(0, "recover")
     if (bare or world.network.disks > 1) and world.names_told:
-        verbs.append("sweep --name-prefix")
+        verbs.insert(0, "sweep --name-prefix")
     for verb in verbs:
         wait = _BETWEEN if verb == "sweep --name-prefix" else 0.0
         step = replace(last, verb=verb, wait=wait, kill=None, faults=(), bare=bare)

@@ -138,6 +138,17 @@ def a_prefix_counts_as_ours() -> Iterator[dict[str, Any]]:
         yield {}
 
 
+@mutant("wrong", within=2000)
+def the_snapshot_is_ignored() -> Iterator[dict[str, Any]]:
+    real = settle.members_of_order
+
+    def members_of_order(pods: Any, intent: Any, pod_ids: Any) -> Any:
+        return real(pods, replace(intent, snapshot=()), pod_ids)
+
+    with patch.object(settle, "members_of_order", members_of_order):
+        yield {}
+
+
 @mutant("foreign", within=1000)
 def the_mark_of_the_owner_counts_as_ours() -> Iterator[dict[str, Any]]:
     real = survey._seen

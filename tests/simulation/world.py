@@ -18,7 +18,7 @@ from .disk import Disk
 from .engine import Checkpoint, Engine
 from .network import FOREIGN_HOSTS, OTHER, OURS, Network
 from .points import Points
-from .schedule import Schedule, Step
+from .schedule import NAMESAKE, Schedule, Step
 from .wire import FastApi
 
 STACK = "acme/web/dev"
@@ -100,7 +100,8 @@ class World:
         self.network = Network(self.market, self.clock, self.points, lag=schedule.lag, say=tell)
         self.checkpoint = Checkpoint()
         self.disk = disk()
-        self.process = 0
+        self._processes = 0
+        self._living: list[int] = []
         self.told: list[str] = []
         """What the last process told a person, errors included."""
         self.names_told: set[str] = set()
@@ -108,7 +109,7 @@ class World:
         self.gone_wrong: list[str] = []
         self._wire, self._new_disk = wire, disk
         for kind in schedule.foreign:
-            self.network.add_foreign(foreign_name(kind), OTHER if kind == "other tenant" else OURS)
+            self.network.add_foreign(foreign_name(kind), OTHER if kind == "other tenant" else OURS, kind == NAMESAKE)
 
     def say(self, line: str) -> None:
         """A line of the story."""
@@ -117,21 +118,22 @@ class World:
 
     def start(self) -> Context:
         """A new process of the provider, or of a command."""
-        self.process += 1
+        self._processes += 1
+        self._living.append(self._processes)
         self.told = []
-        rng = random.Random(self.process * 1_000_003 + 17)
+        rng = random.Random(self._processes * 1_000_003 + 17)
         return Context(
             api=self._wire(self.network, self.clock, rng),
             clock=self.clock,
             rng=rng,
             report=self._report,
-            intents=self.disk.journal(self.process, self.points, self.network.journal_failure),
+            intents=self.disk.journal(self._processes, self.points, self.network.journal_failure),
             require_caller=self._require_engine,
         )
 
     def end(self) -> None:
-        """The process is gone."""
-        self.disk.end(self.process)
+        """The process that was started last is gone."""
+        self.disk.end(self._living.pop())
 
     def lose_disk(self) -> None:
         """Another runner: the journal is gone, the engine's state is not."""
@@ -154,6 +156,7 @@ class World:
                 "owner": f"{STACK}/{name}",
                 "resource": name,
                 **({"ttl": step.ttl} if step.ttl else {}),
+                **({"name": name} if self.schedule.named else {}),
             }
             for name in step.resources
         }
@@ -186,6 +189,7 @@ def foreign_name(kind: str) -> str:
     other = hashlib.sha256(b"acme/web/dev2/train").hexdigest()[:6]
     return {
         "prefix": "train",
+        NAMESAKE: "train",
         "other stack": f"train-{other}-0a1b2c",
         "same mark": f"train-{mark}-0a1b2c",
         "mark alone": f"train-{mark}",
