@@ -26,9 +26,12 @@ OLDEST_PYTHON = (3, 10)
 
 
 def environ() -> dict[str, str]:
-    """The caller's variables, with this environment active."""
+    """The caller's variables, with this environment active.
+
+    Ansible gets a home in the checkout: an older copy of our collection in the user's own would shadow the tree.
+    """
     path = os.pathsep.join([str(VENV / "bin"), os.environ.get("PATH", os.defpath)])
-    return {**os.environ, "PATH": path, "VIRTUAL_ENV": str(VENV)}
+    return {**os.environ, "PATH": path, "VIRTUAL_ENV": str(VENV), "ANSIBLE_HOME": str(ROOT / ".ansible")}
 
 
 def install() -> None:
