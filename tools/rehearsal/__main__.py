@@ -77,13 +77,15 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _in_namespace(argv: Sequence[str]) -> int:
-    """Runs the rehearsal again in a network namespace of its own, whose only way is to itself."""
+    """Runs the rehearsal again in namespaces of its own: no way out, and no agent outlives it, however it ends."""
     for tool, package in (("unshare", "util-linux"), ("ip", "iproute2"), ("cc", "gcc")):
         if shutil.which(tool) is None:
             print(f"the rehearsal needs {tool} (package {package})", file=sys.stderr)
             return 1
-    flags = ["--net", "--kill-child"] if os.geteuid() == 0 else ["--net", "--map-root-user", "--kill-child"]
-    command = ["unshare", *flags, "--fork", sys.executable, "-m", "tools.rehearsal", *argv]
+    flags = ["--net", "--pid", "--mount-proc", "--fork", "--kill-child"]
+    if os.geteuid() != 0:
+        flags.append("--map-root-user")
+    command = ["unshare", *flags, sys.executable, "-m", "tools.rehearsal", *argv]
     return subprocess.run(command, cwd=ROOT, env={**os.environ, _INSIDE: "1"}).returncode
 
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from ansible_collections.lium.cluster.plugins.module_utils._roce.command import RailAt, Settings
 from ansible_collections.lium.cluster.plugins.module_utils._roce.exchange import Exchange, Link, LinkClosed, Refused
+from ansible_collections.lium.cluster.plugins.module_utils._roce.hostplan import Appointment, Plan
 from ansible_collections.lium.cluster.plugins.module_utils._roce.loop import Loop
-from ansible_collections.lium.cluster.plugins.module_utils._roce.meeting import Bench, Limits, Runner
+from ansible_collections.lium.cluster.plugins.module_utils._roce.meeting import Bench, Runner
 from ansible_collections.lium.cluster.plugins.module_utils._roce.passmark import FAIL
 from ansible_collections.lium.cluster.plugins.module_utils._roce.records import Ends, not_measured
 
@@ -34,73 +34,6 @@ _PAST_ALL = 1 << 30
 #: With this many good tests their time sets the limit of the next ones, so that a dead pair costs seconds.
 _ENOUGH_GOOD = 3
 _SHORTEST_TEST_S = 8.0
-
-
-class Appointment(NamedTuple):
-    """One meeting of this host.
-
-    Round, both hosts, tests as ``(server, client, rail)``, and whether nothing else runs.
-    """
-
-    round: int
-    server: str
-    client: str
-    tests: tuple[tuple[str, str, int], ...]
-    alone: bool
-
-    @property
-    def key(self) -> str:
-        return f"{self.round}/{self.server}/{self.client}"
-
-    def peer(self, host: str) -> str:
-        return self.client if host == self.server else self.server
-
-
-class Plan(NamedTuple):
-    """What a host's agent gets: see ``plan.host_plan`` for how it is made.
-
-    ``rounds`` names the hosts of each round where rounds must not overlap, as in a rerun; it is empty in a sweep.
-    ``quarantine_after``: so many hosts failed with, and none good, end a host's tests; 0 never does.
-    """
-
-    run: str
-    host: str
-    control_port: int
-    limits: Limits
-    budget_s: float
-    start_wait_s: float
-    quarantine_after: int
-    shorten: bool
-    settings: Settings
-    hosts: Mapping[str, tuple[RailAt, ...]]
-    appointments: tuple[Appointment, ...]
-    rounds: tuple[tuple[str, ...], ...]
-
-    @classmethod
-    def from_dict(cls, row: Mapping[str, Any]) -> Plan:
-        """A plan that came as JSON. Raises ``KeyError``, ``TypeError`` or ``ValueError`` where it is none."""
-        return cls(
-            run=str(row["run"]),
-            host=str(row["host"]),
-            control_port=int(row["control_port"]),
-            limits=Limits(**row["limits"]),
-            budget_s=float(row["budget_s"]),
-            start_wait_s=float(row["start_wait_s"]),
-            quarantine_after=int(row["quarantine_after"]),
-            shorten=bool(row["shorten"]),
-            settings=Settings(**row["settings"]),
-            hosts={name: tuple(_rail(rail) for rail in rails) for name, rails in row["hosts"].items()},
-            appointments=tuple(
-                Appointment(number, server, client, tuple((a, b, rail) for a, b, rail in tests), bool(alone))
-                for number, server, client, tests, alone in row["appointments"]
-            ),
-            rounds=tuple(tuple(hosts) for hosts in row["rounds"]),
-        )
-
-
-def _rail(row: Mapping[str, Any]) -> RailAt:
-    slot = row.get("slot")
-    return RailAt(**{**row, "slot": tuple(slot) if slot else None})
 
 
 def _pauses() -> Iterator[float]:
@@ -190,7 +123,7 @@ class Agent:
     def run(self) -> str:
         """Keeps all appointments; answers how it ended: ``done``, ``budget``, ``rented`` or ``quarantined``.
 
-        Every test has its record then. Raises :class:`Stopped` after it has written the records of a stopped run.
+        Every test has its record then. Raises ``Stopped`` (loop.py) after it has written the records of a stopped run.
         """
         left = list(self._plan.appointments)
         ended = "stopped"
@@ -378,7 +311,7 @@ class Agent:
         if host == self._plan.host:
             return False
         told = self._ask(host)
-        return told is not None and told["state"] == "running" and told["at"] < number
+        return told is not None and told["state"] == "running" and int(told["at"]) < number
 
     def _pause(self, seconds: float) -> bool:
         """Serves others for a while; whether there is still time."""

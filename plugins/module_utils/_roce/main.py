@@ -25,9 +25,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, TextIO
 
-from ansible_collections.lium.cluster.plugins.module_utils._roce.agent import Agent, Plan
+from ansible_collections.lium.cluster.plugins.module_utils._roce.agent import Agent
 from ansible_collections.lium.cluster.plugins.module_utils._roce.child import Child
 from ansible_collections.lium.cluster.plugins.module_utils._roce.command import CONTAINER, RailAt
+from ansible_collections.lium.cluster.plugins.module_utils._roce.hostplan import Plan
 from ansible_collections.lium.cluster.plugins.module_utils._roce.loop import Loop, Stopped
 from ansible_collections.lium.cluster.plugins.module_utils._roce.sockets import listens
 

@@ -8,6 +8,7 @@ For internal use of the collection; may change in any release.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ansible_collections.lium.cluster.plugins.module_utils._roce import culprit
@@ -61,7 +62,7 @@ def _representatives(suspects: Sequence[Guilty], outcomes: Sequence[Outcome], si
 
     for place in (0, -1):
         for part in ordered:
-            own = sorted(part.tests, key=lambda test, part=part: fitness(part, test))
+            own = sorted(part.tests, key=partial(fitness, part))
             yield own[0 if place == 0 else len(own) // 3]
 
 
@@ -97,7 +98,7 @@ def _other_rails_and_roles(
             wanted += [LinkTest(*first[:2], rail) for rail in _unseen(rails, first[:2], seen)]
         else:
             host = part.hosts[0]
-            others = sorted((name for name in healthy if name != host), key=lambda name, host=host: apart(host, name))
+            others = sorted((name for name in healthy if name != host), key=partial(apart, host))
             pairs = [(host, name) for name in others[:1]] + [(name, host) for name in others[1:2]]
             wanted += [LinkTest(*pair, rail) for pair in pairs for rail in _unseen(rails, pair, seen)]
             if ((host, "server") in roles) != ((host, "client") in roles):

@@ -25,7 +25,8 @@ def listens(port: int, address: str, proc: str = "/proc") -> bool:
 
     A table that cannot be read counts as "no": the caller's deadline judges then.
     """
-    own = b"%08X" % struct.unpack("=I", socket.inet_aton(address))
+    (number,) = struct.unpack("=I", socket.inet_aton(address))
+    own = b"%08X" % number
     mapped = b"0000000000000000FFFF0000" + own
     wanted = {
         "tcp": {b"%s:%04X" % (host, port) for host in (own, _ANY4)},

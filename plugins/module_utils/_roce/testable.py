@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.lium.cluster.plugins.module_utils._check import Check
@@ -118,10 +118,8 @@ def rails(host: Host) -> list[dict[str, Any]]:
         device = host.rdma.device(rail.device)
         port = next(port for port in device.ports if port.number == rail.port)
         folder = f"/sys/class/infiniband/{rail.device}/device"
-        slot = parse_slot(
-            _or_empty(lambda folder=folder: host.probe.read_or_none(f"{folder}/current_link_speed")),
-            _or_empty(lambda folder=folder: host.probe.read_or_none(f"{folder}/current_link_width")),
-        )
+        speed, width = (_or_empty(host.probe, f"{folder}/current_link_{what}") for what in ("speed", "width"))
+        slot = parse_slot(speed, width)
         found.append(
             {
                 "device": rail.device,
@@ -137,9 +135,9 @@ def rails(host: Host) -> list[dict[str, Any]]:
     return found
 
 
-def _or_empty(read: Callable[[], str | None]) -> str:
+def _or_empty(probe: HostProbe, path: str) -> str:
     try:
-        return read() or ""
+        return probe.read_or_none(path) or ""
     except ProbeError:
         return ""
 

@@ -21,6 +21,7 @@ _MODULES = (
     "command",
     "exchange",
     "failures",
+    "hostplan",
     "loop",
     "main",
     "meeting",

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.lium.cluster.plugins.module_utils._roce.agent import Plan
 from ansible_collections.lium.cluster.plugins.module_utils._roce.command import RailAt, Settings
 from ansible_collections.lium.cluster.plugins.module_utils._roce.failures import End
+from ansible_collections.lium.cluster.plugins.module_utils._roce.hostplan import Plan
 from ansible_collections.lium.cluster.plugins.module_utils._roce.perftest import Reading, read
 from ansible_collections.lium.cluster.plugins.module_utils._roce.records import Ends, measured, not_measured
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.conclusion import Conclusion, conclude
