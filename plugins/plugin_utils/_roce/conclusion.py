@@ -7,7 +7,7 @@ For internal use of the collection; may change in any release.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -70,7 +70,7 @@ def conclude(folder: RunFolder, ends: Mapping[str, Any], executor_ids: Mapping[s
             return {test: record for test, record in records.items() if test.server in members}
 
         own = {**inside(kept), **inside(swept)}
-        own.update(_unheard(run, hosts, own, now))
+        own.update(_unheard(run, members, own, now))
         own.update(_locked(run, own, ends, now))
         gone = {host: why for host, why in lost.items() if host in members}
         fabrics.append(judge(segment, hosts, own, inside(again), gone))
@@ -107,18 +107,16 @@ def _lost(run: Mapping[str, Any], ends: Mapping[str, Any]) -> dict[str, str]:
     return lost
 
 
-def _unheard(run: Mapping[str, Any], hosts: list[str], known: Records, now: datetime) -> Records:
-    """A record for each pair of which none came back, so that no pair disappears from the verdict."""
-    met = {frozenset(test[:2]) for test in known}
-    rails = {host: RailAt(**run["rails"][host][0]) for host in hosts}
+def _unheard(run: Mapping[str, Any], members: Collection[str], known: Records, now: datetime) -> Records:
+    """A record for each planned test of which none came back, so that none disappears from the verdict."""
     settings = Settings(**run["options"]["settings"])
     missing = {}
-    for number, server in enumerate(hosts):
-        for client in hosts[number + 1 :]:
-            if frozenset((server, client)) not in met:
-                ends = Ends(server, client, rails[server], rails[client])
-                row = not_measured(ends, 0, settings, "not_run", measured_at=now.isoformat(timespec="milliseconds"))
-                missing[LinkTest(server, client, 0)] = row
+    for server, client, rail in run["tests"]:
+        test = LinkTest(server, client, rail)
+        if server in members and test not in known:
+            ends = Ends(server, client, *(RailAt(**run["rails"][host][rail]) for host in (server, client)))
+            at = now.isoformat(timespec="milliseconds")
+            missing[test] = not_measured(ends, rail, settings, "not_run", measured_at=at)
     return missing
 
 

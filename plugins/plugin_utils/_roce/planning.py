@@ -137,6 +137,7 @@ def plan_sweep(
             "earlier": earlier,
             "options": {**run_options._asdict(), "settings": settings._asdict(), "limits": limits._asdict()},
             "planned": sorted(plans),
+            "tests": [test for meetings in rounds for meeting in meetings for test in meeting.tests],
             "rounds": len(rounds),
         }
     )

@@ -248,6 +248,19 @@ def test_no_pair_disappears_when_both_hosts_are_lost(tmp_path: Path) -> None:
     assert (pair["status"], pair["class"]) == ("NOT_MEASURED", "not_run")
 
 
+def test_a_pair_of_which_only_some_tests_came_back_is_not_proven(tmp_path: Path) -> None:
+    folder = RunFolder(str(tmp_path))
+    planned = plan_sweep(options(mode="full"), looks(3, rails=2), folder, "run-1", NOW)
+    folder.write_plans(SWEEP, planned.plans)
+    for plan in planned.plans.values():
+        for appointment in plan["appointments"]:
+            del appointment[3][1:]
+    folder.write_plans(SWEEP, planned.plans)
+    (fabric,) = conclude(folder, finish(folder), {}, NOW).fabrics
+    assert len(fabric.records) == 12
+    assert fabric.good == set()
+
+
 @pytest.mark.parametrize("given", [{"qps": 4}, {"tclass": 106}, {"iterations": 10}, {"duration_s": 10}])
 def test_the_platforms_arguments_are_not_to_be_changed(tmp_path: Path, given: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(given))):
