@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from ansible_collections.lium.cluster.plugins.module_utils._roce.command import RailAt, Settings
 from ansible_collections.lium.cluster.plugins.module_utils._roce.failures import End
@@ -137,7 +138,8 @@ def test_a_sick_host_is_named_and_left_out(tmp_path: Path) -> None:
 
 def test_the_file_of_results(tmp_path: Path) -> None:
     report = verify(tmp_path, failing={frozenset(("gpu00", "gpu01"))}).report
-    assert report["schema"] == "lium.cluster.roce/1"
+    schema = Path(__file__).parents[3] / "docs" / "schema" / "roce.schema.json"
+    jsonschema.validate(report, json.loads(schema.read_text()))
     # The reruns add what they measured: here the failed pair the other way round.
     assert len({(row["a"], row["b"]) for row in report["records"]}) == 15
     entries = report["platform"]["gpu01"]
