@@ -61,7 +61,7 @@ class Verification:
         self.run_folder = RunFolder(str(folder))
         defaults = {name: option.get("default") for name, option in OPTIONS.items()}
         # An emulated pair takes seconds, many on a busy machine.
-        self.options = {**defaults, "pair_timeout_s": 60.0, "listen_wait_s": 60.0, "patience_s": 60.0, **options}
+        self.options = {**defaults, "pair_timeout_s": 120.0, "listen_wait_s": 90.0, "patience_s": 60.0, **options}
         self.ends: dict[str, Any] = {}
 
     def plan(self) -> Planned:
