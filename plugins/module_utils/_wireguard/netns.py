@@ -80,7 +80,7 @@ def open_place(docker: bool, publish: Sequence[tuple[int, int]], lifetime: int) 
     network = RENTAL_NETWORK if try_run("docker", "network", "inspect", RENTAL_NETWORK) else "bridge"
     ports = [word for host, container in publish for word in ("--publish", f"{host}:{container}/udp")]
     options = ["--detach", "--rm", "--name", CONTAINER, "--runtime", "runc", "--network", network, *ports]
-    run(["docker", "run", *options, "--volume", "/usr:/usr:ro", IMAGE, "/usr/bin/sleep", str(lifetime)])
+    run(["docker", "run", *options, "--volume", "/usr:/usr:ro", IMAGE, "/usr/bin/sleep", str(lifetime)], timeout=300)
     pid = int(run(["docker", "inspect", "--format", "{{.State.Pid}}", CONTAINER]).strip() or 0)
     if pid <= 0:
         raise SetupError("the probe's container ended at once")

@@ -18,13 +18,22 @@ from collections.abc import Iterable
 #: What a packet is in a directed test: the sender's request to the probed port, or the receiver's answer from it.
 REQUEST_IN, REQUEST_OUT, ANSWER_IN, ANSWER_OUT = "request_in", "request_out", "answer_in", "answer_out"
 
-_ETH_P_IP = 0x0800
+#: Sockets for one protocol see no packet that leaves; those for all do.
+_ETH_P_ALL = 0x0003
 _SO_ATTACH_FILTER = 26
 #: Different senders that are kept apart; more than any fabric has, and no memory for a flood.
 _MAX_KEYS = 4096
 
-# "IPv4 and UDP" for a SOCK_DGRAM packet socket, where the IP header stands first: protocol is its byte 9.
-_UDP_ONLY = [(0x30, 0, 0, 9), (0x15, 0, 1, 17), (0x06, 0, 0, 64), (0x06, 0, 0, 0)]
+# "IPv4 and UDP" for a SOCK_DGRAM packet socket, where the IP header stands first: the kernel's note of the protocol is
+# 0x0800, and byte 9 is 17. Of what passes 64 bytes are kept.
+_UDP_ONLY = [
+    (0x28, 0, 0, 0xFFFFF000),
+    (0x15, 0, 3, 0x0800),
+    (0x30, 0, 0, 9),
+    (0x15, 0, 1, 17),
+    (0x06, 0, 0, 64),
+    (0x06, 0, 0, 0),
+]
 
 
 class Sniffer:
@@ -34,7 +43,7 @@ class Sniffer:
         self._own = {socket.inet_aton(address) for address in addresses}
         self._ports = set(ports)
         self.counts: collections.Counter[tuple[str, str, int]] = collections.Counter()
-        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ETH_P_IP))
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ETH_P_ALL))
         _attach_filter(self._socket, _UDP_ONLY)
 
     def fileno(self) -> int:

@@ -1,0 +1,265 @@
+"""The proof of the overlay's port: what both ends saw, and what it means."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import select
+import socket
+import struct
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.lium.cluster.plugins.module_utils._docker import occupancy
+from ansible_collections.lium.cluster.plugins.module_utils._probe import HostProbe
+from ansible_collections.lium.cluster.plugins.module_utils._wireguard import holder
+from ansible_collections.lium.cluster.plugins.module_utils._wireguard.rounds import opponents
+from ansible_collections.lium.cluster.plugins.module_utils._wireguard.sniffer import (
+    ANSWER_IN,
+    ANSWER_OUT,
+    REQUEST_IN,
+    REQUEST_OUT,
+    Sniffer,
+    classify,
+)
+from ansible_collections.lium.cluster.plugins.module_utils._wireguard.verdict import Evidence, judge
+from ansible_collections.lium.cluster.plugins.plugin_utils._wireguard_pairs import collect_tests, pair_records
+
+LOST = Evidence("a", "b", "10.0.0.2", 51820, "docker-publish", handshake=False, received=False, left=3, arrived=0)
+
+
+@pytest.mark.parametrize(
+    ("seen", "state", "cause", "fix", "culprit"),
+    [
+        (dataclasses.replace(LOST, handshake=True, received=True), "reachable", "both ends", "", ""),
+        (LOST, "not verified", "does not arrive", "switch ACL", ""),
+        (dataclasses.replace(LOST, tcp="refused"), "not verified", "TCP 51820 gets through", "Forward UDP as well", ""),
+        (dataclasses.replace(LOST, tcp="open"), "not verified", "TCP 51820 gets through", "Forward UDP as well", ""),
+        (dataclasses.replace(LOST, left=0), "not verified", "a sent nothing", "outgoing UDP 51820 on a", "a"),
+        (dataclasses.replace(LOST, arrived=2, answered=0), "not verified", "b, which drops", "FORWARD path of b", "b"),
+        (dataclasses.replace(LOST, arrived=2, udp_error="ECONNREFUSED"), "closed", "drops them", "wg.fw_forward", "b"),
+        (dataclasses.replace(LOST, arrived=2, answered=2), "not verified", "lost on the way back", "switch, edge", ""),
+        (
+            dataclasses.replace(LOST, arrived=2, answered=2, answer_arrived=2),
+            "not verified",
+            "lost on the way back",
+            "state on a",
+            "a",
+        ),
+        (dataclasses.replace(LOST, udp_error="ECONNREFUSED"), "closed", "refused", "rejects", ""),
+        (dataclasses.replace(LOST, handshake=True), "not verified", "does not arrive", "", ""),
+    ],
+)
+def test_a_direction_that_fails_says_where(seen: Evidence, state: str, cause: str, fix: str, culprit: str) -> None:
+    judgement = judge(seen)
+    assert (judgement.state, judgement.culprit) == (state, culprit)
+    assert cause in judgement.cause
+    assert fix in judgement.fix
+    assert bool(judgement.fix) is (state != "reachable")
+
+
+def probe_facts(host: str, others: dict[str, bool], **changes: Any) -> dict[str, Any]:
+    """Facts of a host that called ``others`` (name -> whether the handshake was seen) and was called by all of them."""
+    row = {"address": "10.0.0.9", "port": 51820, "rtt_ms": 1.0, "rx_bytes": 9, "tx_bytes": 9, "at": "t"}
+    facts = {
+        "hosts": ["a", "b", "c"],
+        "refused": "",
+        "error": "",
+        "own_addresses": ["10.0.0.1"],
+        "path": "docker-publish",
+        "range_port": 0,
+        "sent": [
+            {**row, "to": name, "handshake": seen, "udp_error": "", "tcp": "" if seen else "silent"}
+            for name, seen in others.items()
+        ],
+        "received": [
+            {"from": name, "port": 51820, "handshake": True, "rx_bytes": 148} for name in "abc" if name != host
+        ],
+        "wire": [],
+    }
+    return {"wireguard_probe": {**facts, **changes}}
+
+
+def verdicts(facts: dict[str, dict[str, Any]]) -> dict[str, tuple[str, str]]:
+    found = pair_records(facts, collect_tests(facts))
+    return {host: (records[0].status, records[0].observed) for host, records in found.items()}
+
+
+def good() -> dict[str, dict[str, Any]]:
+    return {
+        "a": probe_facts("a", {"b": True, "c": True}),
+        "b": probe_facts("b", {"a": True, "c": True}),
+        "c": probe_facts("c", {"a": True, "b": True}),
+    }
+
+
+def test_all_pairs_proven() -> None:
+    assert verdicts(good()) == dict.fromkeys("abc", ("OK", "both directions proven with 2 of 2 hosts"))
+
+
+def test_a_pair_is_open_only_if_both_ends_and_both_directions_say_so() -> None:
+    facts = good()
+    facts["b"]["wireguard_probe"]["received"] = []  # its receiver saw nobody, whatever the callers believe
+    assert {host: status for host, (status, _) in verdicts(facts).items()} == {
+        "a": "MUST_FIX",
+        "b": "MUST_FIX",
+        "c": "MUST_FIX",
+    }
+    facts = good() | {"a": probe_facts("a", {"b": False, "c": True})}
+    assert {host: status for host, (status, _) in verdicts(facts).items()} == {
+        "a": "MUST_FIX",
+        "b": "MUST_FIX",
+        "c": "OK",
+    }
+
+
+def test_a_rented_host_is_left_out_and_named() -> None:
+    facts = {
+        "a": probe_facts("a", {"b": True}),
+        "b": probe_facts("b", {"a": True}),
+        "c": {"wireguard_probe": {"hosts": ["a", "b", "c"], "refused": "a rental runs (pod_1)", "sent": []}},
+    }
+    found = verdicts(facts)
+    assert found["c"] == ("SKIPPED", "not probed: a rental runs (pod_1)")
+    assert found["a"][0] == "SKIPPED"
+    assert "1 of 2 hosts; left out: c (a rental runs (pod_1))" in found["a"][1]
+
+
+def test_a_test_without_an_end_is_unknown() -> None:
+    facts = good() | {"c": {"wireguard_probe": {"hosts": ["a", "b", "c"], "refused": "", "error": "", "sent": []}}}
+    facts["a"]["wireguard_probe"]["sent"] = facts["a"]["wireguard_probe"]["sent"][:1]
+    facts["b"]["wireguard_probe"]["sent"] = facts["b"]["wireguard_probe"]["sent"][:1]
+    assert verdicts(facts)["a"][0] == "UNKNOWN"
+
+
+def test_a_host_that_could_not_open_must_be_fixed() -> None:
+    facts = good() | {"c": {"wireguard_probe": {"hosts": ["a", "b", "c"], "refused": "", "error": "port is allocated"}}}
+    for host in "ab":
+        facts[host]["wireguard_probe"]["sent"] = facts[host]["wireguard_probe"]["sent"][:1]
+    assert verdicts(facts)["c"] == ("MUST_FIX", "the probe failed here: port is allocated")
+
+
+def test_without_docker_the_forward_path_was_not_tested() -> None:
+    facts = good()
+    for host in facts:
+        facts[host]["wireguard_probe"]["path"] = "host"
+    assert {status for status, _ in verdicts(facts).values()} == {"WARN"}
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 16, 32])
+def test_everybody_calls_everybody_once(count: int) -> None:
+    hosts = [f"h{number}" for number in range(count)]
+    for host in hosts:
+        order = opponents(hosts, host)
+        assert sorted(order) == sorted(name for name in hosts if name != host)
+
+
+@pytest.mark.parametrize(
+    ("names", "tests", "drivers"),
+    [
+        ("", "", ""),
+        ("pod_3f1c", "a rental runs (pod_3f1c)", "a rental runs (pod_3f1c)"),
+        ("filler_7", "", "a filler job runs (filler_7)"),
+        ("lium_roce_probe", "the platform is measuring this host", "the platform is measuring this host"),
+    ],
+)
+def test_who_keeps_a_host_busy(names: str, tests: str, drivers: str, make_probe: Any) -> None:
+    found = occupancy(make_probe({}, {"docker ps --format {{.Names}}": f"{names}\n"}))
+    assert (found.busy_for_tests, found.busy_for_drivers) == (tests, drivers)
+
+
+def test_a_docker_that_does_not_answer_counts_as_busy(make_probe: Any) -> None:
+    down: HostProbe = make_probe({}, {"docker ps --format {{.Names}}": {"rc": 1, "stderr": "Cannot connect"}})
+    assert "cannot tell whether a rental runs" in occupancy(down).busy_for_tests
+    assert occupancy(make_probe()).busy_for_tests == ""
+
+
+def packet(source: str, destination: str, source_port: int, destination_port: int, fragment: int = 0) -> bytes:
+    head = struct.pack("!BBHHHBBH", 0x45, 0, 60, 1, fragment, 64, 17, 0)
+    addresses = socket.inet_aton(source) + socket.inet_aton(destination)
+    return head + addresses + struct.pack("!HHHH", source_port, destination_port, 40, 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (packet("10.0.0.2", "10.0.0.1", 40000, 51820), (REQUEST_IN, "10.0.0.2", 51820)),
+        (packet("10.0.0.1", "10.0.0.2", 40000, 51820), (REQUEST_OUT, "10.0.0.2", 51820)),
+        (packet("10.0.0.2", "10.0.0.1", 51820, 40000), (ANSWER_IN, "10.0.0.2", 51820)),
+        (packet("10.0.0.1", "10.0.0.2", 51820, 40000), (ANSWER_OUT, "10.0.0.2", 51820)),
+        (packet("10.0.0.2", "172.17.0.2", 40000, 51820), None),
+        (packet("10.0.0.2", "10.0.0.1", 40000, 53), None),
+        (packet("10.0.0.2", "10.0.0.1", 40000, 51820, fragment=8), None),
+        (packet("10.0.0.2", "10.0.0.1", 40000, 51820)[:20], None),
+        (b"", None),
+        (b"\x60" + bytes(60), None),
+    ],
+)
+def test_packets_are_told_apart(data: bytes, expected: tuple[str, str, int] | None) -> None:
+    assert classify(data, {socket.inet_aton("10.0.0.1")}, {51820}) == expected
+
+
+def root_only() -> None:
+    if os.geteuid() != 0:
+        pytest.fail("packets can be watched by root alone: run the tests as root")
+
+
+def test_the_wire_shows_what_comes_and_what_leaves() -> None:
+    """On a pair of netdevs of its own; a packet that leaves is seen as well as one that comes."""
+    root_only()
+    namespace, near, far = f"wire{os.getpid()}", f"wn{os.getpid()}", f"wf{os.getpid()}"
+    run = lambda *argv: subprocess.run(argv, check=True, capture_output=True, timeout=30)  # noqa: E731
+    run("ip", "netns", "add", namespace)
+    try:
+        run("ip", "link", "add", near, "type", "veth", "peer", "name", far, "netns", namespace)
+        run("ip", "address", "add", "198.18.77.1/30", "dev", near)
+        run("ip", "link", "set", near, "up")
+        run("ip", "-n", namespace, "address", "add", "198.18.77.2/30", "dev", far)
+        run("ip", "-n", namespace, "link", "set", far, "up")
+        sniffer = Sniffer(["198.18.77.1"], [51820])
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.bind(("198.18.77.1", 0))
+            sender.sendto(b"x", ("198.18.77.2", 51820))
+        code = "import socket; s = socket.socket(2, 2); s.sendto(b'x', ('198.18.77.1', 51820))"
+        run("ip", "netns", "exec", namespace, "python3", "-c", code)
+        end = time.monotonic() + 10
+        wanted = {(REQUEST_OUT, "198.18.77.2", 51820), (REQUEST_IN, "198.18.77.2", 51820)}
+        while not wanted <= set(sniffer.counts) and time.monotonic() < end:
+            if select.select([sniffer], [], [], 0.2)[0]:
+                sniffer.take()
+        assert wanted <= set(sniffer.counts)
+        sniffer.close()
+    finally:
+        run("ip", "netns", "delete", namespace)
+
+
+def test_only_one_test_at_a_time(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock" / "probe.lock")
+    first = holder.take_lock(path)
+    with pytest.raises(holder.Busy, match="another network test runs"):
+        holder.take_lock(path)
+    os.close(first)
+    os.close(holder.take_lock(path))
+
+
+@pytest.mark.parametrize("how", ["told", "by itself", "killed"])
+def test_the_holder_cleans_up_and_frees_the_lock(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root_only()
+    monkeypatch.setattr(holder, "FOLDER", str(tmp_path / "state"))
+    path, mark = str(tmp_path / "probe.lock"), tmp_path / "cleaned"
+    lock = holder.take_lock(path)
+    found = holder.leave_behind(lock, ["127.0.0.1"], [51820], 1.0 if how == "by itself" else 60.0, mark.touch)
+    os.close(lock)
+    with pytest.raises(holder.Busy):
+        holder.take_lock(path)
+    if how == "told":
+        assert holder.end_holder(found)
+    elif how == "killed":
+        os.kill(found["pid"], 9)
+    os.waitpid(found["pid"], 0)
+    os.close(holder.take_lock(path))
+    assert mark.exists() is (how != "killed")
+    assert not holder.end_holder(found), "a process of another that has its number is never told to end"

@@ -1,0 +1,112 @@
+"""Playbooks of the collection against virtual hosts, and what a host looks like before and after."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.collection.conftest import ROOT, ansible_env, ansible_tool
+from tests.rack.host import Host
+from tests.rack.rack import Rack
+
+#: A host under emulation takes seconds for a task, and minutes where the machine is busy.
+PLAY_TIMEOUT = 1800.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A playbook that ended: exit code, its screen, its report, and how many tasks changed something on each host."""
+
+    rc: int
+    screen: str
+    report: dict[str, Any]
+    changed: dict[str, int]
+
+    def record(self, host: str, record_id: str) -> dict[str, str]:
+        return self.records(host)[record_id]
+
+    def records(self, host: str) -> dict[str, dict[str, str]]:
+        (found,) = (row for row in self.report["hosts"] if row["name"] == host)
+        return {record["id"]: record for record in found["records"]}
+
+    def not_well(self, host: str) -> dict[str, str]:
+        """Records that want something done: id -> status."""
+        return {
+            record_id: record["status"]
+            for record_id, record in self.records(host).items()
+            if record["status"] not in ("OK", "SKIPPED")
+        }
+
+
+Playbook = Callable[..., Run]
+
+
+@pytest.fixture
+def playbook(tmp_path: Path) -> Playbook:
+    """Runs a playbook of the collection: ``playbook("audit", inventory, "--check", hosts="host1")``."""
+
+    def run(name: str, inventory: Path, *arguments: str, **variables: object) -> Run:
+        report = tmp_path / "report.json"
+        report.unlink(missing_ok=True)
+        values = json.dumps({"lium_report_path": str(report), **variables})
+        done = subprocess.run(
+            [ansible_tool("ansible-playbook"), "-i", str(inventory), f"lium.cluster.{name}", "-e", values, *arguments],
+            cwd=tmp_path,
+            env={**ansible_env(ROOT, tmp_path / "ansible"), "ANSIBLE_PIPELINING": "1"},
+            capture_output=True,
+            text=True,
+            timeout=PLAY_TIMEOUT,
+        )
+        screen = done.stdout + done.stderr
+        changed = {host: int(count) for host, count in re.findall(r"^(host\d+) +: ok=\d+ +changed=(\d+)", screen, re.M)}
+        found = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
+        return Run(done.returncode, screen, found, changed)
+
+    return run
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Callable[[Rack], Path]:
+    return lambda rack: rack.write_inventory(tmp_path / "inventory.yml")
+
+
+#: What changes on any running system by itself, or is a cache or a log.
+_OWN_LIFE = (
+    "/proc /sys /dev /run /tmp /var/tmp /var/log /var/cache /root/.ansible /var/lib/systemd /var/lib/apt/lists"
+    " /var/lib/apt/periodic /var/lib/chrony"
+)
+_SNAPSHOT = f"""
+set -eu
+find / -xdev \\( {" -o ".join(f"-path {path}" for path in _OWN_LIFE.split())} \\) -prune -o \\( \\
+    -type f -printf 'file %p %m %u %s %TY-%Tm-%Td %TT\\n' -o \\
+    -type l -printf 'link %p %l\\n' -o \\
+    -type d -printf 'folder %p %m %u\\n' \\)
+cut -d' ' -f1 /proc/modules | sed 's/^/module /'
+ip -o link | sed -E 's/^[0-9]+: /netdev /; s/ qlen [0-9]+//'
+ip -o addr | sed -E 's/^[0-9]+: /address /; s/ valid_lft.*//'
+ip route | sed 's/^/route /'
+cat /proc/net/ip_tables_names 2>/dev/null | sed 's/^/iptables /' || true
+find /sys/class/infiniband -maxdepth 1 -mindepth 1 -printf 'rdma %f\\n' 2>/dev/null || true
+find /dev/infiniband -type c -printf 'node %p %m\\n' 2>/dev/null || true
+sysctl -a 2>/dev/null | grep -E '^(net\\.ipv[46]\\.conf|vm\\.(swappiness|overcommit))' | sed 's/^/sysctl /'
+systemctl list-unit-files --no-legend --type=service | awk '{{print "unit", $1, $2}}'
+ulimit -l | sed 's/^/memlock /'
+"""
+
+
+def snapshot(host: Host) -> set[str]:
+    """The whole disk and the kernel's state as lines; what lives by itself is left out."""
+    return set(host.run(_SNAPSHOT, timeout=600).stdout.splitlines())
+
+
+def differences(before: set[str], after: set[str], apart_from: str = r"(?!)") -> list[str]:
+    """Lines of only one side, but those that match ``apart_from``."""
+    lines = [f"- {line}" for line in sorted(before - after)] + [f"+ {line}" for line in sorted(after - before)]
+    return [line for line in lines if not re.search(apart_from, line)]
