@@ -142,8 +142,12 @@ class HttpCore:
         body: Any = None,
         headers: Mapping[str, str] | None = None,
         may_be_empty: bool = False,
+        before_repeat: Callable[[], None] | None = None,
     ) -> Answer:
-        """One logical call. `path` begins with a slash and has its ids encoded by `segment`. Raises `LiumError`."""
+        """One logical call. `path` begins with a slash and has its ids encoded by `segment`. Raises `LiumError`.
+
+        `before_repeat` is called each time before the request leaves again.
+        """
         attempt = 1
         while True:
             try:
@@ -154,6 +158,8 @@ class HttpCore:
                     raise
                 delay = self._delay(attempt, error)
             self._clock.sleep(delay)
+            if before_repeat is not None:
+                before_repeat()
             attempt += 1
 
     def reason(self, answer: Answer) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -64,8 +65,11 @@ class ClustersClient:
     def __init__(self, http: HttpCore) -> None:
         self._http = http
 
-    def order(self, order: ClusterOrder, *, idempotency_key: str) -> OrderAnswer:
-        """Send one order; on 429 it goes again with the same key and body, on nothing else.
+    def order(
+        self, order: ClusterOrder, *, idempotency_key: str, before_repeat: Callable[[], None] | None = None
+    ) -> OrderAnswer:
+        """Send one order; on 429 it goes again with the same key and body, on nothing else. `before_repeat` is called
+        each time before it does: minutes may have passed since it left first.
 
         Raises `OrderRefused` for a definite no. Where `outcome_unknown` is true on what it raises, machines may be
         rented: settle it by contract 5.3, never by another key.
@@ -77,6 +81,7 @@ class ClustersClient:
             retry=Retry.WRITE,
             body=order.model_dump(),
             headers={"Idempotency-Key": idempotency_key},
+            before_repeat=before_repeat,
         )
         body = answer.object()
         success, pod_ids = body.get("success"), body.get("pod_ids")

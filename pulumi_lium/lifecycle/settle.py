@@ -65,7 +65,8 @@ def settle(ctx: Context, intent: Intent, outcome: OrderAnswer | LiumError) -> Pl
     refusal: LiumError | None = None
     if isinstance(outcome, LiumError):
         outcome, refusal = _resend(ctx, intent, outcome)
-        intent = _leaving(ctx, intent)
+    # Counted from the latest moment at which it can have left: its pods may be listed a while after that.
+    intent = _leaving(ctx, intent)
     if isinstance(outcome, OrderAnswer) and outcome.pod_ids:
         _note(ctx, replace(intent, stage="answered", pod_ids=tuple(outcome.pod_ids)))
         _limit(ctx, intent, outcome.pod_ids)
@@ -149,7 +150,12 @@ def honours_keys(ctx: Context) -> bool:
 
 
 def _post(ctx: Context, intent: Intent) -> OrderAnswer:
-    return ctx.api.clusters.order(ClusterOrder(**intent.body), idempotency_key=intent.idempotency_key)
+    return ctx.api.clusters.order(
+        ClusterOrder(**intent.body),
+        idempotency_key=intent.idempotency_key,
+        # After a 429 it leaves again up to a minute later, and may arrive for as long after that.
+        before_repeat=lambda: _note(ctx, _leaving(ctx, intent)),
+    )
 
 
 def _find(ctx: Context, intent: Intent, pod_ids: frozenset[str]) -> Placed | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -39,7 +39,8 @@ def run_command(world: World, step: Step) -> None:
             case "refresh":
                 world.engine(ctx).refresh()
             case "sweep" | "sweep --stack-export":
-                world.network.held = frozenset(resource.id for resource in world.checkpoint.resources.values())
+                if not world.network.unnoted or step.verb != "sweep":
+                    world.network.held = frozenset(resource.id for resource in world.checkpoint.resources.values())
                 _sweep(world, ctx, _export(world, ctx) if step.verb != "sweep" else None)
             case "sweep --name-prefix":
                 for name in sorted(world.names_told):
@@ -99,7 +100,7 @@ def _recover(world: World, ctx: Context) -> None:
     if not export.pending:
         return
     journal: Any = ctx.intents
-    stack: Any = _Stack(world, ctx)
+    stack: Any = _Stack(world)
     recover.plan(lambda account: ctx, journal, export)
     steps = recover.recover(
         stack,
@@ -118,7 +119,7 @@ def _recover(world: World, ctx: Context) -> None:
 def _teardown(world: World, ctx: Context) -> None:
     """`pulumi-lium teardown`. Raises `MayStillBill`."""
     journal: Any = ctx.intents
-    stack: Any = _Stack(world, ctx)
+    stack: Any = _Stack(world)
     export, nowhere = _export(world, ctx), Path()
     run = teardown.Teardown(
         stack, lambda account: ctx, journal, export, nowhere, timedelta(0), ctx.report, ctx.clock.now
@@ -139,8 +140,8 @@ class _Stack:
 
     name = STACK.rpartition("/")[2]
 
-    def __init__(self, world: World, ctx: Context) -> None:
-        self._world, self._clock = world, ctx.clock
+    def __init__(self, world: World) -> None:
+        self._world = world
 
     def owns(self, owner: str) -> bool:
         return owner.startswith(f"{STACK}/")
@@ -185,7 +186,8 @@ class _Stack:
                 )
                 for row in deployment.get("pending_operations", ())
             ]
-            checkpoint.saved_at = self._clock.now()
+            saved_at = deployment["manifest"].get("time")
+            checkpoint.saved_at = datetime.fromisoformat(saved_at) if saved_at else None
 
         self._world.points.around("save", change)
 

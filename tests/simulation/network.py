@@ -109,6 +109,8 @@ class Network:
         """Whose verb runs now."""
         self.held: frozenset[str] = frozenset()
         """Clusters that a command must leave alone, as the state holds them."""
+        self.unnoted = False
+        """A note of the journal was lost: what it says last may be older than what the state says."""
         self.disks = 1
         """How many disks there have been: the intent of an order is on the one of its time."""
         self._busy = False
@@ -263,6 +265,7 @@ class Network:
         if not self._faults:
             return None
         fault = self._next_fault(label)
+        self.unnoted |= fault is not None and label == "note"
         return fault.kind if fault else None
 
     def _event(self, fault: Fault) -> None:

@@ -10,8 +10,9 @@ The invariants, after the schedule's recovery has ended well and 120 s more have
   us too, still billed. 0. One thing is left out: where the journal was lost with its runner and the engine's state does
   not hold the first cluster, nothing can keep the next `up` from ordering; recovery has to remove what is too much, so
   that at most one cluster of a resource bills in the end.
-- wrong: the state drops a cluster that bills; recovery removes a cluster that the state holds; recovery does not come
-  to an end; a process breaks off with anything but an error for a person. 0.
+- wrong: the state drops a cluster that bills; a command removes a cluster that the state holds; recovery does not come
+  to an end; a process breaks off with anything but an error for a person. 0. One thing is left out: where a note could
+  not be written and the process died, a sweep that was given no state takes the journal at its last word.
 """
 
 from __future__ import annotations

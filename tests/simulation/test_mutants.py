@@ -82,13 +82,13 @@ def a_lost_answer_is_taken_for_a_refusal() -> Iterator[dict[str, Any]]:
         yield {}
 
 
-@mutant("doubles", within=2000)
+@mutant("doubles", within=4000)
 def a_lost_order_is_given_up_too_early() -> Iterator[dict[str, Any]]:
     with patch.object(abandoned, "IN_FLIGHT_SECONDS", 30.0), patch.object(settle, "IN_FLIGHT_SECONDS", 30.0):
         yield {}
 
 
-@mutant("wrong", within=1500)
+@mutant("wrong", within=4000)
 def a_404_is_believed() -> Iterator[dict[str, Any]]:
     ask, present = remove._ask, remove.present_members
     gone: set[str] = set()
@@ -106,7 +106,7 @@ def a_404_is_believed() -> Iterator[dict[str, Any]]:
         yield {}
 
 
-@mutant("wrong", within=1500)
+@mutant("wrong", within=4000)
 def a_listing_that_fails_reads_as_empty() -> Iterator[dict[str, Any]]:
     with ExitStack() as patches:
         for module in (remove, read, diff):
@@ -160,7 +160,7 @@ def the_mark_of_the_owner_counts_as_ours() -> Iterator[dict[str, Any]]:
         yield {}
 
 
-@mutant("wrong", within=1500)
+@mutant("wrong", within=4000)
 def what_the_state_holds_counts_as_a_leftover() -> Iterator[dict[str, Any]]:
     with patch.object(survey, "_may_be_held", lambda look, intent: None):
         yield {}
