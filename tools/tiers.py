@@ -102,12 +102,14 @@ TIERS: tuple[Tier, ...] = (
     pytest_tier("emulator", workers=2),
     pytest_tier("simulation", workers=2),
     pytest_tier("conformance"),
-    check("ansible-lint", "ansible-lint --offline -q"),
+    check("ansible-lint", "tools/collection/lint -q"),
+    check("ansible-test", "tools/collection/sanity"),
     pytest_tier("collection", workers=2),
     pytest_tier("field", workers=2, needs=(PULUMI,)),
     pytest_tier("engine", workers=2, needs=(PULUMI, ACTIONLINT), limit_s=1800),
     pytest_tier("docker", needs=(ROOT,), apt=("docker.io", "runc", "busybox-static")),
     pytest_tier("rack", needs=(RACK,), limit_s=1800),
+    pytest_tier("roles", needs=(RACK,), limit_s=3600),
 )
 
 # Under tests/, but no tests of their own.

@@ -345,7 +345,9 @@ def _digest(text: str) -> str:
 def _run(argv: Sequence[str]) -> tuple[int, str]:
     env = {**os.environ, "LC_ALL": "C"}
     try:
-        done = subprocess.run(list(argv), capture_output=True, text=True, errors="replace", timeout=120, env=env)
+        done = subprocess.run(
+            list(argv), capture_output=True, text=True, errors="replace", timeout=120, env=env, check=False
+        )
     except FileNotFoundError:
         return 127, f"{argv[0]} is not installed"
     return done.returncode, done.stderr + done.stdout

@@ -11,7 +11,7 @@ import pytest
 from tests.rack.rack import Rack
 from tests.roles.conftest import Playbook, differences, snapshot
 
-pytestmark = [pytest.mark.rack, pytest.mark.slow]
+pytestmark = [pytest.mark.rack, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 #: What a rack of virtual hosts does not have: Docker and the executor come with the provider's own installer.
 NOT_OURS = {"docker.present": "MUST_FIX", "docker.daemon_json": "MUST_FIX"}

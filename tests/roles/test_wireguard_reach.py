@@ -15,7 +15,7 @@ from tests.rack.host import Host
 from tests.rack.rack import Rack
 from tests.roles.conftest import Playbook, Run
 
-pytestmark = [pytest.mark.rack, pytest.mark.slow]
+pytestmark = [pytest.mark.rack, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 PAIRS = "wg.reachable_pairs"
 #: What a probe would leave on a host: container, image, interfaces, state, and a lock that is held.

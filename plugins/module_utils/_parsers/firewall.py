@@ -200,7 +200,7 @@ def _iptables_applies(words: list[str], options: dict[str, str], port: int) -> b
 
 def _port_in(text: str, port: int) -> bool:
     for part in text.split(","):
-        first, _, last = part.partition(":")
+        first, _colon, last = part.partition(":")
         bounds = [first, last or first]
         if all(re.fullmatch(r"\d{1,5}", edge) for edge in bounds) and int(bounds[0]) <= port <= int(bounds[1]):
             return True

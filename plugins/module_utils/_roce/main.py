@@ -160,7 +160,8 @@ def _run(plan_path: str, records: TextIO, environ: Mapping[str, str]) -> int:
         if plan.settings.image:
             # A container of ours that an earlier, killed agent left; this process holds the lock, so it is nobody's
             # now.
-            subprocess.run(["docker", "rm", "-f", CONTAINER], env=dict(bench.environ), capture_output=True, timeout=60)
+            remove = ["docker", "rm", "-f", CONTAINER]
+            subprocess.run(remove, env=dict(bench.environ), capture_output=True, timeout=60, check=False)
         agent = Agent(plan, loop, bench, DockerGuard(loop, bench.environ), write)
         how = agent.run()
         return end(how, agent.why)

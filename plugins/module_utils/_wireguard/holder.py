@@ -85,9 +85,9 @@ def leave_behind(
             os.dup2(null, descriptor)
         os.closerange(3, min(lock, sniffer.fileno()))
         _hold(sniffer, lifetime)
+        write_state("wire.json", [[*key, count] for key, count in sniffer.counts.items()])
     finally:
         clean_up()
-        write_state("wire.json", [[*key, count] for key, count in sniffer.counts.items()])
         os._exit(0)
     raise AssertionError("the holder ends above")
 
@@ -111,7 +111,7 @@ def _hold(sniffer: Sniffer, lifetime: float) -> None:
                 sniffer.take()
 
 
-def end_holder(found: dict[str, Any], patience: float = 30.0) -> bool:
+def end_holder(found: dict[str, Any], patience: float = 300.0) -> bool:
     """Tells the holder to clean up and end, and waits for it. False when it was gone already, or will not end."""
     pid, start = int(found["pid"]), found["start"]
     if start is None or start_time(pid) != start:

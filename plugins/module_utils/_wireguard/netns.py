@@ -45,6 +45,7 @@ def run(argv: Sequence[str], stdin: str | None = None, timeout: float = 60.0) ->
             text=True,
             errors="replace",
             timeout=timeout,
+            check=False,
             env={**os.environ, "LC_ALL": "C"},
         )
     except FileNotFoundError as exc:
@@ -98,7 +99,9 @@ def _import_image() -> None:
             link = tarfile.TarInfo(name)
             link.type, link.linkname = tarfile.SYMTYPE, f"usr/{name}"
             archive.addfile(link)
-    done = subprocess.run(["docker", "import", "-", IMAGE], input=buffer.getvalue(), capture_output=True, timeout=120)
+    done = subprocess.run(
+        ["docker", "import", "-", IMAGE], input=buffer.getvalue(), capture_output=True, timeout=120, check=False
+    )
     if done.returncode != 0:
         raise SetupError(f"docker import: {done.stderr.decode(errors='replace').strip()}")
 

@@ -64,9 +64,9 @@ def conclude(folder: RunFolder, ends: Mapping[str, Any], executor_ids: Mapping[s
     lost = _lost(run, ends)
     fabrics = []
     for segment, hosts in run["segments"].items():
-        members = set(hosts)
+        members = frozenset(hosts)
 
-        def inside(records: Records, members: set[str] = members) -> Records:
+        def inside(records: Records, members: frozenset[str] = members) -> Records:
             return {test: record for test, record in records.items() if test.server in members}
 
         own = {**inside(kept), **inside(swept)}

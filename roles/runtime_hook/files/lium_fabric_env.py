@@ -351,7 +351,7 @@ def gate(
 
 def _run(*argv: str) -> str:
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=20)
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise FabricError(f"{' '.join(argv)}: {exc}") from exc
     if done.returncode:
