@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -17,7 +16,7 @@ from pulumi_lium.recovery.export import CLUSTER_TYPE, StackExport, parse_export
 from pulumi_lium.recovery.stack import PulumiFailed
 from pulumi_lium.recovery.survey import survey
 
-from .engine import Checkpoint, Pending, Resource, over_the_wire
+from .engine import Checkpoint, Resource, over_the_wire
 from .schedule import Step
 from .wire import SETTINGS
 from .world import STACK, World
@@ -120,16 +119,20 @@ def _teardown(world: World, ctx: Context) -> None:
     """`pulumi-lium teardown`. Raises `MayStillBill`."""
     journal: Any = ctx.intents
     stack: Any = _Stack(world)
-    export, nowhere = _export(world, ctx), Path()
-    run = teardown.Teardown(
-        stack, lambda account: ctx, journal, export, nowhere, timedelta(0), ctx.report, ctx.clock.now
-    ).run
+    down = teardown.Teardown(
+        stack,
+        lambda account: ctx,
+        journal,
+        _export(world, ctx),
+        lock_age=timedelta(0),
+        report=ctx.report,
+        now=ctx.clock.now,
+    )
     with (
         patch.object(sweep, "ThreadPoolExecutor", _OneByOne),
         patch.object(teardown, "ThreadPoolExecutor", _OneByOne),
-        patch.object(teardown, "keep_copy", lambda *arguments: nowhere),
     ):
-        outcome = run()
+        outcome = down.run()
     left = [left.title for left in outcome.leftovers if left.cluster_id in (None, *world.network.ours)]
     if left or outcome.failures or not outcome.known:
         raise MayStillBill("; ".join((*left, *outcome.failures)))
@@ -177,15 +180,8 @@ class _Stack:
                 )
                 for name, row in zip(names, deployment["resources"], strict=True)
             }
-            checkpoint.pending = [
-                Pending(
-                    row["type"],
-                    row["resource"]["urn"].rpartition("::")[2],
-                    row["resource"]["inputs"],
-                    row["resource"].get("id"),
-                )
-                for row in deployment.get("pending_operations", ())
-            ]
+            # The engine forgets every pending operation when it imports, those in the document too.
+            checkpoint.pending = []
             saved_at = deployment["manifest"].get("time")
             checkpoint.saved_at = datetime.fromisoformat(saved_at) if saved_at else None
 
