@@ -212,7 +212,6 @@ class EphemeralRun:
                 contexts=contexts_of(intents, self._environ, self._report),
                 journal=intents,
                 export=export,
-                backups=self.folder / "backups",
                 lock_age=timedelta(0),
                 report=self._report,
                 now=now,

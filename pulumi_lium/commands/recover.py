@@ -10,10 +10,11 @@ from pathlib import Path
 import click
 
 from ..api.clock import SYSTEM_CLOCK
+from ..lifecycle.values import usd
 from ..recovery.accounts import base_url_of, contexts_of
 from ..recovery.export import parse_export
 from ..recovery.intents import state_folder
-from ..recovery.recover import keep_copy, plan
+from ..recovery.recover import await_others, keep_copy, others_pending, plan
 from ..recovery.recover import recover as recover_stack
 from ..recovery.stack import PulumiStack
 from ._edge import MAY_BILL
@@ -31,6 +32,8 @@ def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, yes: bool) 
 
     Each is looked for by its exact name. A cluster that is what the create asked for is adopted into the state: the
     next `pulumi up` orders nothing. Any other is removed. The state as it was is kept in a file.
+
+    Exit codes: 0 settled, 1 failed (the state is as it was), 4 shown only, and it may bill.
     """
     pulumi = PulumiStack(cwd, stack, os.environ)
     intents = journal()
@@ -41,11 +44,18 @@ def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, yes: bool) 
         click.echo(f"No create of a cluster was cut off in {stack}: nothing to do.")
         return
     contexts = contexts_of(intents, os.environ, told, config=config)
-    for step in plan(contexts, intents, export):
+    if yes:
+        await_others(intents, export, SYSTEM_CLOCK, told, patience=wait)
+    steps = plan(contexts, intents, export)
+    for step in steps:
         click.echo(f"will {step}")
+    for other in others_pending(export):
+        click.echo(f"the engine will forget this pending operation too: {other}")
     if not yes and not (sys.stdin.isatty() and click.confirm("Go on?")):
         click.echo("Nothing was changed. Run it again with --yes.")
-        return
+        bills = ", ".join(f"{step.intent.pod_name} ({usd(step.price_per_hour)})" for step in steps)
+        click.echo(f"May bill: {bills}.")
+        raise click.exceptions.Exit(MAY_BILL)
     copy = keep_copy(export, state_folder(os.environ) / "backups", stack, SYSTEM_CLOCK.now())
     click.echo(f"The state as it was: {copy}")
     steps = recover_stack(

@@ -31,7 +31,8 @@ from ._recovery import (
 @click.option(
     "--stack-export",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Output of `pulumi stack export`: its clusters are owned, its creates that were cut off are looked for.",
+    help="Output of `pulumi stack export`, with no run of the stack under way: its clusters are owned, its creates that"
+    " were cut off are looked for.",
 )
 @click.option("--name-prefix", help="Also every cluster whose name begins so, except those in the stack's export.")
 @click.option("--older-than", callback=span, metavar="SPAN", help="Leave alone what is younger: 90m, 8h, 2d.")

@@ -19,7 +19,6 @@ from ..lifecycle.members import total_price
 from ..lifecycle.values import usd
 from ..recovery.accounts import base_url_of, contexts_of
 from ..recovery.export import StackExport, parse_export
-from ..recovery.intents import state_folder
 from ..recovery.stack import PulumiStack
 from ..recovery.teardown import Outcome, Teardown
 from ._edge import FAILED, MAY_BILL
@@ -64,7 +63,6 @@ def teardown(
         contexts=contexts_of(intents, os.environ, told, config=config, require_caller=interruption.require_patience),
         journal=intents,
         export=export,
-        backups=state_folder(os.environ) / "backups",
         lock_age=lock_age,
         report=told,
         now=now,

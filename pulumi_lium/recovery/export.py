@@ -18,6 +18,7 @@ from typing import Any
 from pulumi_lium.api.errors import LiumError
 from pulumi_lium.lifecycle.intents import Intent
 from pulumi_lium.lifecycle.state import setting, whole
+from pulumi_lium.lifecycle.strangers import marked_by
 
 CLUSTER_TYPE = "pulumi-python:dynamic/lium:Cluster"
 _SIGNATURE = "4dabf18193072939515e22adb298388d"
@@ -71,6 +72,16 @@ class PendingCreate:
     place: int
     intent: Intent
     inputs: Mapping[str, Any]
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether the order's name tells whose it is: it was made for its owner, or begins with the stack's name.
+
+        Any other name that a person chose may be anybody's: what was listed before the order, and whether it left at
+        all, stood in the journal that is lost.
+        """
+        name, stack = self.intent.pod_name, self.urn.removeprefix("urn:pulumi:").partition("::")[0]
+        return marked_by(name, self.intent.owner) or bool(stack and name.startswith(f"{stack}-"))
 
 
 @dataclass(frozen=True)

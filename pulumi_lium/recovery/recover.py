@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from pulumi_lium.api import Clock
 from pulumi_lium.api.errors import LiumError
 from pulumi_lium.lifecycle.abandoned import locate, remove_placed, resolve, settled_from
 from pulumi_lium.lifecycle.context import Context
@@ -24,7 +25,6 @@ from pulumi_lium.lifecycle.intents import Intent, NullIntents
 from pulumi_lium.lifecycle.members import total_price
 from pulumi_lium.lifecycle.resume import misfits, take_over
 from pulumi_lium.lifecycle.settle import Placed
-from pulumi_lium.lifecycle.strangers import marked_by
 from pulumi_lium.lifecycle.values import has_unknown, parse_ttl, usd
 
 from .export import PendingCreate, StackExport, deployment_of
@@ -33,7 +33,9 @@ from .stack import PulumiStack, StackLocked, take_off_dead_lock
 from .survey import Contexts
 
 Action = Literal["adopt", "remove", "drop", "leave"]
-"""`leave`: nothing is done, and the pending operation stays."""
+"""`leave`: nothing is done with the cluster. The engine forgets the pending operation all the same, when it imports."""
+_POLL = 1.0
+"""Seconds between two looks at an order that a living process is at work on."""
 
 
 @dataclass(frozen=True)
@@ -99,50 +101,19 @@ def _held(export: StackExport) -> dict[str, str]:
     return {owned.urn: owned.cluster_id for owned in export.clusters}
 
 
-def settle_all(
-    contexts: Contexts, journal: FileIntents, export: StackExport, *, patience: float = math.inf
-) -> tuple[list[Step], dict[str, Any]]:
-    """Settles every create that was cut off: what was done, and the export as it is to be imported.
-
-    An adopted cluster has its time limit; a removed one is seen to be gone. Raises as soon as one cannot be settled;
-    the state is untouched then, and what was done already is found again by the next run.
-    """
-    document = copy.deepcopy(dict(export.document))
-    claimed = {
-        intent.pod_name: intent
-        for owner in {create.intent.owner for create in export.pending}
-        for intent in journal.claim_abandoned(owner)
-    }
-    done, held = list[Step](), _held(export)
-    try:
-        for create in _latest_first(export):
-            mine = claimed.get(create.intent.pod_name)
-            if export.holds(create.intent):
-                if mine is not None and mine.idempotency_key == create.intent.idempotency_key:
-                    journal.close(mine.idempotency_key)
-                done.append(_held_already(create))
-                continue
-            ctx = contexts(create.intent.account)
-            if mine is None:
-                ctx = replace(ctx, intents=NullIntents())
-            intent = mine or create.intent
-            placed = resolve(ctx, intent, patience=patience)
-            step = _step(ctx, held, create, intent, placed)
-            if step.action == "adopt":
-                assert placed is not None
-                cluster_id, state = take_over(ctx, _args(create.inputs), create.inputs, _dated(step), placed)
-                _put_resource(document, create, cluster_id, state)
-            elif step.action == "remove":
-                assert placed is not None
-                remove_placed(ctx, intent, placed)
-            if step.action == "drop":
-                ctx.intents.close(intent.idempotency_key)
-            done.append(step)
-        _drop_operations(document, {step.create.place for step in done if step.action != "leave"})
-        return done, document
-    finally:
-        for intent in claimed.values():
-            journal.release(intent.idempotency_key)
+def await_others(
+    journal: FileIntents, export: StackExport, clock: Clock, report: Callable[[str], None], *, patience: float
+) -> None:
+    """Waits while the provider of a killed engine finishes an order that the export takes for cut off."""
+    names = {create.intent.pod_name for create in export.pending}
+    give_up, said = clock.monotonic() + patience, False
+    while any(entry.held and entry.intent.pod_name in names for entry in journal.look()):
+        if not said:
+            report("A living process is at work on an order of this stack; waiting for it.")
+            said = True
+        if clock.monotonic() + _POLL > give_up:
+            return
+        clock.sleep(_POLL)
 
 
 def recover(
@@ -156,41 +127,92 @@ def recover(
     report: Callable[[str], None],
     patience: float = math.inf,
 ) -> list[Step]:
-    """Settles every create that was cut off, and imports the edited state. A failed import loses nothing.
+    """Settles every create that was cut off, and imports the edited state: what was done with each.
+
+    The import comes before any removal: the engine refuses it while a run is alive, whose create only looks cut off.
+    From then on the state knows nothing of what is to be removed, so the journal does. A failed import loses nothing.
 
     Raises where the state was written by somebody else meanwhile, or is locked by a run that may be alive.
     """
-    steps, document = settle_all(contexts, journal, export, patience=patience)
+    owners = {create.intent.owner for create in export.pending}
+    claimed = {intent.pod_name: intent for owner in owners for intent in journal.claim_abandoned(owner)}
+    opened: list[Intent] = []
     try:
-        if json.loads(stack.export()) != export.document:
-            raise OperationFailed(
-                "The state was written by somebody else meanwhile, so it was left as it is", code="state_changed"
-            )
+        steps, document = _decide(contexts, export, claimed, patience)
+        removals = [step for step in steps if step.action == "remove"]
+        for step in removals:
+            if step.intent.pod_name not in claimed:
+                journal.open(step.intent)
+                opened.append(step.intent)
         try:
-            stack.import_(document)
-        except StackLocked as locked:
-            take_off_dead_lock(stack, locked, lock_age, now, report)
-            stack.import_(document)
-    except LiumError as error:
-        open_ones = [f"{step.intent.pod_name} ({usd(step.price_per_hour)})" for step in steps if step.action == "adopt"]
-        bills = f" Not in the state, and may bill: {', '.join(open_ones)}." if open_ones else ""
-        raise OperationFailed(
-            f"{str(error).rstrip('.')}. The state was not changed.{bills} Run `pulumi-lium recover` again",
-            code="not_imported",
-        ) from error
-    _close_adopted(journal, steps)
-    return steps
-
-
-def _close_adopted(journal: FileIntents, steps: list[Step]) -> None:
-    """After the import: the state holds these clusters, so their intents are closed."""
-    names = {step.intent.pod_name for step in steps if step.action == "adopt"}
-    for owner in {step.intent.owner for step in steps}:
-        for intent in journal.claim_abandoned(owner):
-            if intent.pod_name in names:
+            _import(stack, export, document, lock_age, now, report)
+        except LiumError as error:
+            for intent in opened:
                 journal.close(intent.idempotency_key)
-            else:
-                journal.release(intent.idempotency_key)
+            raise _not_imported(error, steps) from error
+        for step in steps:
+            if step.action in ("adopt", "drop") and step.intent.pod_name in claimed:
+                journal.close(step.intent.idempotency_key)
+        for step in removals:
+            assert step.placed is not None
+            remove_placed(contexts(step.intent.account), step.intent, step.placed)
+        return steps
+    finally:
+        for intent in (*claimed.values(), *opened):
+            journal.release(intent.idempotency_key)
+
+
+def _decide(
+    contexts: Contexts, export: StackExport, claimed: Mapping[str, Intent], patience: float
+) -> tuple[list[Step], dict[str, Any]]:
+    """What is to be done with each create, adopted clusters with their time limit; and the edited export."""
+    document = copy.deepcopy(dict(export.document))
+    steps, held = list[Step](), _held(export)
+    for create in _latest_first(export):
+        mine = claimed.get(create.intent.pod_name)
+        if export.holds(create.intent):
+            same = mine is not None and mine.idempotency_key == create.intent.idempotency_key
+            steps.append(_held_already(create, mine if same else None))
+            continue
+        ctx = contexts(create.intent.account)
+        if mine is None:
+            ctx = replace(ctx, intents=NullIntents())
+        step = _step(ctx, held, create, mine or create.intent, resolve(ctx, mine or create.intent, patience=patience))
+        if step.action == "adopt":
+            assert step.placed is not None
+            cluster_id, state = take_over(ctx, _args(create.inputs), create.inputs, _dated(step), step.placed)
+            _put_resource(document, create, cluster_id, state)
+        steps.append(step)
+    _drop_operations(document, {step.create.place for step in steps})
+    return steps, document
+
+
+def _import(
+    stack: PulumiStack,
+    export: StackExport,
+    document: Mapping[str, Any],
+    lock_age: timedelta,
+    now: datetime,
+    report: Callable[[str], None],
+) -> None:
+    if json.loads(stack.export()) != export.document:
+        raise OperationFailed(
+            "The state was written by somebody else meanwhile, so it was left as it is", code="state_changed"
+        )
+    try:
+        stack.import_(document)
+    except StackLocked as locked:
+        take_off_dead_lock(stack, locked, lock_age, now, report)
+        stack.import_(document)
+
+
+def _not_imported(error: LiumError, steps: list[Step]) -> OperationFailed:
+    bills = ", ".join(step.title for step in steps if step.action in ("adopt", "remove"))
+    return OperationFailed(
+        f"{str(error).rstrip('.')}. The state was not changed."
+        f"{f' Not in the state, and may bill: {bills}.' if bills else ''} Run `pulumi-lium recover` again",
+        code="not_imported",
+    )
 
 
 def drop_pending(export: StackExport) -> dict[str, Any]:
@@ -219,9 +241,8 @@ def _step(ctx: Context, held: dict[str, str], create: PendingCreate, intent: Int
             why = "no such cluster exists"
         return Step(create, intent, None, "drop", why)
     if placed.cluster_id in held.values():
-        return _held_already(create)
-    if intent is create.intent and not marked_by(intent.pod_name, intent.owner):
-        # What was listed before the order, and whether it left at all, stood in the journal that is lost.
+        return _held_already(create, intent)
+    if intent is create.intent and not create.is_telling:
         why = (
             "its name was chosen by a person, so it does not tell whether this create ordered it: take it over with"
             f" adopt, or remove it with `pulumi-lium sweep --name-prefix {intent.pod_name}`, then run this again"
@@ -237,8 +258,8 @@ def _step(ctx: Context, held: dict[str, str], create: PendingCreate, intent: Int
     return Step(create, intent, placed, "adopt", "it is what the create asked for")
 
 
-def _held_already(create: PendingCreate) -> Step:
-    return Step(create, create.intent, None, "drop", "the state holds its cluster already")
+def _held_already(create: PendingCreate, intent: Intent | None = None) -> Step:
+    return Step(create, intent or create.intent, None, "drop", "the state holds its cluster already")
 
 
 def _args(inputs: Mapping[str, Any]) -> ClusterArgs:
@@ -270,6 +291,17 @@ def _dated(step: Step) -> Intent:
     if not machines or machines != set(plan_.get("machines") or ()):
         return replace(intent, opened_at=ordered)
     return replace(intent, opened_at=ordered, fabric_id=plan_.get("fabric_id"), fabric_type=plan_.get("fabric_type"))
+
+
+def others_pending(export: StackExport) -> list[str]:
+    """Pending operations that are not ours: the engine drops every one of them when a state is imported."""
+    ours = {create.place for create in export.pending}
+    operations = deployment_of(export.document).get("pending_operations") or []
+    return [
+        f"{operation['type']} {operation['resource']['urn']}"
+        for place, operation in enumerate(operations)
+        if place not in ours
+    ]
 
 
 def _put_resource(document: dict[str, Any], create: PendingCreate, cluster_id: str, state: Mapping[str, Any]) -> None:

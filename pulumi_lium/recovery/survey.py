@@ -19,7 +19,7 @@ from pulumi_lium.lifecycle.errors import OrderUnsettled
 from pulumi_lium.lifecycle.intents import Intent
 from pulumi_lium.lifecycle.members import by_rank, total_price
 from pulumi_lium.lifecycle.settle import Placed
-from pulumi_lium.lifecycle.strangers import marked_by, strangers
+from pulumi_lium.lifecycle.strangers import strangers
 from pulumi_lium.lifecycle.values import usd
 
 from .export import StackExport
@@ -260,12 +260,9 @@ def _may_be_held(look: _Look, intent: Intent) -> str | None:
 
 
 def _may_be_anothers(look: _Look, intent: Intent) -> str | None:
-    """Why the cluster with the name of a create that was cut off is not taken to be its own.
-
-    A made name is that of one order. A chosen one may be anybody's: what was listed before the order, and whether it
-    left at all, stood in the journal that is lost.
-    """
-    if marked_by(intent.pod_name, intent.owner) or _is_meant(look, intent):
+    """Why the cluster with the name of a create that was cut off is not taken to be its own (`is_telling`)."""
+    creates = look.export.pending if look.export else ()
+    if _is_meant(look, intent) or any(create.is_telling for create in creates if create.intent is intent):
         return None
     return (
         f"its name was chosen by a person, so it does not tell whether a create that was cut off ordered it: pass"

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from pulumi_lium.api import InvalidArgument
 from pulumi_lium.api.errors import LiumError
@@ -23,7 +22,7 @@ from pulumi_lium.lifecycle.values import usd
 
 from .export import OwnedCluster, StackExport, parse_export
 from .intents import FileIntents
-from .recover import drop_pending, keep_copy
+from .recover import drop_pending
 from .stack import PulumiFailed, PulumiStack, StackLocked, take_off_dead_lock
 from .survey import Contexts, Finding, NothingKnown, survey
 from .sweep import Removal, clean, still_open
@@ -70,7 +69,6 @@ class Teardown:
     journal: FileIntents
     export: StackExport | None
     """None where the stack is missing."""
-    backups: Path
     lock_age: timedelta
     report: Callable[[str], None]
     now: Callable[[], datetime]
@@ -87,10 +85,10 @@ class Teardown:
             deletions = [(cluster, pool.submit(self._delete, cluster)) for cluster in owned]
             left = self._sweep(outcome)
             if self.export is not None:
-                self._destroy(outcome)
+                self._destroy(outcome, self.export, left)
             for cluster, deletion in deletions:
                 self._note(outcome, cluster, deletion)
-        self._prove(outcome, left)
+        self._prove(outcome, left or [])
         clean_end = outcome.known and not outcome.leftovers and not outcome.failures
         if clean_end and self.export is not None:
             self._forget(outcome, remove_stack)
@@ -103,8 +101,8 @@ class Teardown:
         ctx = replace(self.contexts(cluster.account), intents=NullIntents())
         remove(ctx, cluster.cluster_id, cluster.state, timeout=self.timeout, keeper=_KEEPER)
 
-    def _sweep(self, outcome: Outcome) -> list[Finding]:
-        """This stack's interrupted orders, removed; what is left of them.
+    def _sweep(self, outcome: Outcome) -> list[Finding] | None:
+        """This stack's interrupted orders, removed: what is left of them, or None where that could not be seen.
 
         The provider of a killed engine may still be at work on one: it is waited for, as long as the patience lasts.
         """
@@ -128,7 +126,7 @@ class Teardown:
             # An unreadable intent keeps nothing else from being torn down; without a listing nothing is known.
             outcome.known = not isinstance(error, (NothingKnown, InvalidArgument))
             outcome.failures.append(str(error))
-            return []
+            return None
         outcome.failures += [removal.error for removal in removals if removal.error is not None]
         for intent in found.held:
             why = "a living process is at work on its order"
@@ -151,14 +149,23 @@ class Teardown:
 
     # -- the engine ---------------------------------------------------------------------------------------------------
 
-    def _destroy(self, outcome: Outcome) -> None:
-        """The engine's part. It forgets creates that were cut off, so an unsettled one is kept in a file first."""
-        assert self.export is not None
-        if self.export.pending:
-            copy = keep_copy(self.export, self.backups, self.stack.name, self.now())
-            self.report(f"The state as it was, with its cut-off creates: {copy}")
+    def _destroy(self, outcome: Outcome, export: StackExport, left: list[Finding] | None) -> None:
+        """The engine's part: whatever else the stack has.
+
+        It forgets creates that were cut off. While the order of one is not settled, the state may be all that knows it.
+        """
         if not outcome.known:
             self.report("`pulumi destroy` is not run, since nothing is known about what bills; the stack is kept.")
+            return
+        if left is None:
+            unsettled = [create.intent.pod_name for create in export.pending]
+        else:
+            unsettled = [finding.name for finding in left if finding.kind == "pending create" and finding.removable]
+        if unsettled:
+            outcome.failures.append(
+                f"`pulumi destroy` was not run: it would forget the create of {', '.join(unsettled)}, which is not"
+                " settled. Run the teardown again"
+            )
             return
         try:
             try:

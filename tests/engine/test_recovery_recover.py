@@ -73,7 +73,7 @@ def test_the_cluster_is_adopted_into_the_state_and_the_next_up_orders_nothing(
 ) -> None:
     emulator.fault(ORDER, "delay", seconds=2)
     cluster_id = cut_off(stack, emulator)
-    shown = recover(stack, bare)
+    shown = recover(stack, bare, code=4)
     assert "adopt into the state train-" in shown
     assert cluster_id in shown
     assert "$32.00 an hour" in shown
@@ -123,6 +123,18 @@ def test_a_lock_of_the_killed_run_is_taken_off_with_its_age(
     bills(emulator, 2)
 
 
+def test_a_run_that_is_alive_is_never_taken_for_one_that_was_cut_off(
+    stack: Stack, emulator: Emulator, bare: dict[str, str]
+) -> None:
+    emulator.fault(ORDER, "delay", when="after", seconds=20)
+    running = stack.start("up")
+    running.wait_until(lambda: len(live(emulator)) == 2, what="the cluster is there")
+    said = recover(stack, bare, "--yes", code=1)
+    assert "end that run first" in said
+    running.wait(ok=True)
+    bills(emulator, 2)
+
+
 def test_an_import_that_fails_loses_nothing(
     stack: Stack, emulator: Emulator, bare: dict[str, str], tmp_path: Path
 ) -> None:
@@ -133,7 +145,8 @@ def test_an_import_that_fails_loses_nothing(
     broken = tmp_path / "bin"
     broken.mkdir()
     (broken / "pulumi").write_text(
-        f'#!/bin/sh\n[ "$1 $2" = "stack import" ] && {{ echo "error: no space left" >&2; exit 255; }}\n'
+        "#!/bin/sh\n"
+        '[ "$1 $2" = "stack import" ] && { echo "error: no space left" >&2; exit 255; }\n'
         f'PATH="{real}" exec pulumi "$@"\n'
     )
     (broken / "pulumi").chmod(0o755)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pulumi_lium.api.errors import LiumError
 from pulumi_lium.lifecycle.order import order
 from pulumi_lium.recovery.export import CLUSTER_TYPE, StackExport, parse_export
-from pulumi_lium.recovery.recover import plan, settle_all
+from pulumi_lium.recovery.recover import Step, plan, recover
 from pulumi_lium.recovery.survey import survey
 from pulumi_lium.recovery.sweep import clean, still_open
 from tests.support.dying import BASE_URL, RENT, Killed, Process, at
@@ -37,6 +39,37 @@ def exported(world: World, *pending: dict[str, Any], resources: tuple[dict[str, 
     return parse_export(json.dumps(document), "stack.json", base_url=BASE_URL, now=world.ctx.clock.now())
 
 
+class Stack:
+    """The stack's state: an export, and what was imported last. `fails` stands for an import that is refused."""
+
+    def __init__(self, export: StackExport, fails: LiumError | None = None) -> None:
+        self.document, self.fails = dict(export.document), fails
+
+    def export(self) -> str:
+        return json.dumps(self.document)
+
+    def import_(self, document: dict[str, Any]) -> None:
+        if self.fails is not None:
+            raise self.fails
+        # As the engine does it: every pending operation is dropped (`pulumi stack import`).
+        self.document = json.loads(json.dumps(document))
+        self.document["deployment"].pop("pending_operations", None)
+
+
+def settle(process: Process, export: StackExport, fails: LiumError | None = None) -> tuple[list[Step], dict[str, Any]]:
+    stack: Any = Stack(export, fails)
+    steps = recover(
+        stack,
+        lambda account: replace(process.ctx),
+        process.intents,
+        export,
+        now=process.ctx.clock.now(),
+        lock_age=timedelta(0),
+        report=process.told.append,
+    )
+    return steps, stack.document
+
+
 def test_of_two_creates_of_one_resource_the_last_is_adopted_and_the_other_removed(world: World, tmp_path: Path) -> None:
     """Killed twice, each time on a disk of its own: a state with two clusters under one URN could not be imported."""
     first = cut_off(world, tmp_path / "first")
@@ -51,7 +84,7 @@ def test_of_two_creates_of_one_resource_the_last_is_adopted_and_the_other_remove
         first["name"]: "remove",
         second["name"]: "adopt",
     }
-    steps, document = settle_all(contexts, process.intents, export)
+    steps, document = settle(process, export)
     assert {step.intent.pod_name: step.action for step in steps} == {first["name"]: "remove", second["name"]: "adopt"}
     (resource,) = document["deployment"]["resources"]
     assert resource["outputs"]["name"] == second["name"]
@@ -70,11 +103,10 @@ def test_a_chosen_name_does_not_tell_whose_a_cluster_is(world: World, tmp_path: 
         return replace(process.ctx)
 
     (planned,) = plan(contexts, process.intents, export)
-    (step,), document = settle_all(contexts, process.intents, export)
+    (step,), _ = settle(process, export)
     assert planned.action == step.action == "leave"
     assert another.cluster_id in str(step)
     assert "sweep --name-prefix train" in str(step)
-    assert len(document["deployment"]["pending_operations"]) == 1
     assert {pod["cluster_id"] for pod in world.listed()} == {another.cluster_id}
 
     found = survey(contexts, process.intents, export=export)
@@ -94,7 +126,38 @@ def test_a_create_whose_cluster_the_state_holds_is_dropped_at_once(world: World,
     process = Process(world, tmp_path / "new", seed=9)
     export = exported(world, inputs, resources=(created.state,))
     before = world.clock.at
-    (step,), document = settle_all(lambda account: replace(process.ctx), process.intents, export)
+    (step,), document = settle(process, export)
     assert (step.action, step.why) == ("drop", "the state holds its cluster already")
     assert world.clock.at == before
     assert [row["id"] for row in document["deployment"]["resources"]] == [created.cluster_id]
+
+
+def test_nothing_is_removed_before_the_state_was_imported(world: World, tmp_path: Path) -> None:
+    """A create may only look cut off: while its run is alive the engine refuses the import."""
+    inputs = cut_off(world, tmp_path / "first")
+    world.event("pod_fails", pod=world.listed()[0]["id"], reason="no RDMA port")
+    process = Process(world, tmp_path / "new", seed=9)
+    with pytest.raises(LiumError, match=r"locked.*may bill: train-.*cluster .* an hour"):
+        settle(process, exported(world, inputs), LiumError("the stack is locked"))
+    assert world.calls("DELETE", world.listed()[0]["cluster_id"]) == 0
+    assert process.intents.look() == []
+    (step,), _ = settle(process, exported(world, inputs))
+    assert step.action == "remove"
+    assert world.listed() == []
+    assert process.intents.look() == []
+
+
+def test_what_is_to_be_removed_is_in_the_journal_once_the_state_forgets_it(world: World, tmp_path: Path) -> None:
+    inputs = cut_off(world, tmp_path / "first")
+    world.event("pod_fails", pod=world.listed()[0]["id"], reason="no RDMA port")
+    (cluster,) = {pod["cluster_id"] for pod in world.listed()}
+    export = exported(world, inputs)
+    dying = Process(world, tmp_path / "new", seed=9, dies_at=at("DELETE", f"/clusters/{cluster}", "before"))
+    with pytest.raises(Killed):
+        settle(dying, export)
+    dying.die()
+    process = Process(world, tmp_path / "new", seed=10)
+    found = survey(lambda account: replace(process.ctx), process.intents)
+    clean(lambda account: replace(process.ctx), process.intents, found)
+    assert world.listed() == []
+    assert process.intents.look() == []
