@@ -86,6 +86,21 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
     return Settings(**chosen, diagnostic=mode == FULL)
 
 
+def check_options(options: Mapping[str, Any], rails: int) -> None:
+    """Refuses numbers that no run can work with; the text names the option. ``rails`` is the most that a host has."""
+    for name in ("pair_timeout_s", "listen_wait_s", "patience_s", "budget_s"):
+        if options[name] is not None and options[name] <= 0:
+            raise ValueError(f"{name}: must be more than 0 seconds, not {options[name]:g}")
+    for name in ("start_wait_s", "retry", "max_age_s"):
+        if options[name] < 0:
+            raise ValueError(f"{name}: must not be negative, is {options[name]:g}")
+    if not 8 <= options["prefix_length"] <= 32:
+        raise ValueError(f"prefix_length: must be from 8 to 32, not {options['prefix_length']}")
+    settings = settings_of(options)
+    if options["control_port"] in {settings.port_of(rail) for rail in range(max(rails, 1))}:
+        raise ValueError(f"control_port: {options['control_port']} is a port of the tests as well; choose another")
+
+
 def plan_sweep(
     options: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]], folder: RunFolder, run: str, now: datetime
 ) -> Planned:
@@ -93,6 +108,7 @@ def plan_sweep(
 
     Raises ``ValueError`` for options that contradict each other.
     """
+    check_options(options, max((len(_rows(look)) for look in looks.values()), default=1))
     settings = settings_of(options)
     refused = {host: reason for host, look in looks.items() if (reason := _refusal(look))}
     rails = {
@@ -176,6 +192,12 @@ def plan_reruns_of(folder: RunFolder, wanted: bool) -> Planned:
         else "Nothing to repeat"
     )
     return Planned(folder, plans, counts, _longest(plans), summary)
+
+
+def _rows(look: Mapping[str, Any]) -> list[Any]:
+    """The rails that roce_info found, none where it could not look."""
+    roce = look.get("facts", {}).get("roce") or {}
+    return list(roce.get("rails", []))
 
 
 def _refusal(look: Mapping[str, Any]) -> str:

@@ -269,6 +269,23 @@ def test_the_platforms_arguments_are_not_to_be_changed(tmp_path: Path, given: di
         plan_sweep(options(**given), looks(2), RunFolder(str(tmp_path)), "run-1", NOW)
 
 
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ({"pair_timeout_s": 0.0}, "pair_timeout_s: must be more than 0"),
+        ({"budget_s": -1.0}, "budget_s"),
+        ({"retry": -1}, "retry"),
+        ({"prefix_length": 64}, "prefix_length"),
+        ({"control_port": 18515}, "control_port: 18515 is a port of the tests"),
+        ({"mode": "full", "control_port": 18616}, "control_port"),
+        ({"mode": "full", "image": "probe"}, "image"),
+    ],
+)
+def test_options_that_cannot_work_are_named(tmp_path: Path, given: dict[str, Any], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        plan_sweep(options(**given), looks(2, rails=2), RunFolder(str(tmp_path)), "run-1", NOW)
+
+
 def test_the_diagnostic_mode(tmp_path: Path) -> None:
     planned = plan_sweep(options(mode="full", tclass=106), looks(3, rails=2), RunFolder(str(tmp_path)), "run-1", NOW)
     assert planned.counts["tests"] == 3 * 2 * 2
