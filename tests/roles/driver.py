@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from ansible_collections.lium.cluster.plugins.module_utils._record import Record
+
 from tests.collection.conftest import ROOT
 from tests.rack.host import Host
 
@@ -60,6 +62,23 @@ def step(host: Host, name: str, others: Sequence[Mapping[str, Any]] = (), **give
     text = json.dumps({"step": name, "others": list(others), **given})
     done = host.run(f"python3 {shlex.quote(_FOLDER)}/step.py", text=text, timeout=900)
     return json.loads(done.stdout)
+
+
+#: The overlay's checks, as `wireguard_info` runs them.
+_LOOK = """
+import json, os, sys
+sys.path.insert(0, "/root/probe")
+from ansible_collections.lium.cluster.plugins.module_utils._probe import open_probe
+from ansible_collections.lium.cluster.plugins.module_utils._wireguard.checks import look_at_wireguard
+found = look_at_wireguard(open_probe("/", os.environ), {"ports": [51820]})
+print(json.dumps([record.as_dict() for record in found.records]))
+"""
+
+
+def look_at(host: Host, record_id: str) -> Record:
+    """One record of `wireguard_info` on a host."""
+    rows = json.loads(host.run("python3 -", text=_LOOK, timeout=600).stdout)
+    return next(Record.from_dict(row) for row in rows if row["id"] == record_id)
 
 
 def probe_all(hosts: Sequence[Host], ports: Sequence[int] = (51820,), docker: bool = True) -> dict[str, dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import signal
 import subprocess
 import time
@@ -9,11 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ansible_collections.lium.cluster.plugins.module_utils._record import Record
+from ansible_collections.lium.cluster.plugins.plugin_utils._wireguard_pairs import collect_tests, pair_records
 
 from tests.collection.conftest import ROOT, ansible_env, ansible_tool
 from tests.rack.host import Host
 from tests.rack.rack import Rack
-from tests.roles.conftest import Playbook, Run
+from tests.roles.conftest import Playbook
+from tests.roles.driver import install, look_at, probe_all
 
 pytestmark = [pytest.mark.rack, pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -30,67 +35,104 @@ def nothing_left(host: Host) -> bool:
     return host.run(LEFTOVERS, check=False).stdout.strip() == ""
 
 
-def pairs(run: Run) -> dict[tuple[str, str], str]:
-    return {(row["from"], row["to"]): row["state"] for row in run.report["wireguard_pairs"]}
+FIREWALL = """
+add table inet mine
+add chain inet mine gate {{ type filter hook {hook} priority 0; }}
+add rule inet mine gate udp dport 51820 drop
+"""
 
 
-def test_who_blocks_the_port_is_named(full_rack: Rack, inventory: Callable[[Rack], Path], playbook: Playbook) -> None:
-    hosts = inventory(full_rack)
-    one, two = full_rack.hosts
-    switch = full_rack.switch
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """What a probe between the hosts of a rack came to."""
 
-    good = playbook("verify_wireguard", hosts)
-    assert pairs(good) == {("host1", "host2"): "reachable", ("host2", "host1"): "reachable"}, good.screen
-    for host in full_rack.hosts:
-        record = good.record(host.name, PAIRS)
-        assert (record["status"], record["observed"]) == ("OK", "both directions proven with 1 of 1 hosts")
+    states: dict[tuple[str, str], str]
+    records: dict[str, Record]
+    paths: set[str]
+
+
+def probe(rack: Rack) -> Seen:
+    facts = probe_all(rack.hosts)
+    tests = collect_tests(facts)
+    for host in rack.hosts:
         assert nothing_left(host), host.run(LEFTOVERS, check=False).stdout
-    assert {row["path"] for row in good.report["wireguard_pairs"]} == {"docker-publish"}
-    assert all(row["rtt_ms"] > 0 and row["rx_bytes"] > 0 for row in good.report["wireguard_pairs"])
-
-    switch.drop(source=1, target=2, protocol="udp", port=51820)
-    switch.drop(source=1, target=2, protocol="tcp", port=51820)
-    one_way = playbook("verify_wireguard", hosts)
-    assert pairs(one_way) == {("host1", "host2"): "not verified", ("host2", "host1"): "reachable"}, one_way.screen
-    for host in full_rack.hosts:
-        record = one_way.record(host.name, PAIRS)
-        assert record["status"] == "MUST_FIX"
-        assert "host1 to host2 (10.77.0.2): UDP 51820 does not arrive" in record["observed"]
-        assert "switch ACL" in record["remediation"]
-    switch.clear()
-
-    switch.drop(protocol="udp", port=51820)
-    tcp_only = playbook("verify_wireguard", hosts)
-    assert set(pairs(tcp_only).values()) == {"not verified"}, tcp_only.screen
-    record = tcp_only.record("host2", PAIRS)
-    assert record["observed"].count("TCP 51820 gets through") == 2
-    assert "Forward UDP as well as TCP 51820 to host1" in record["remediation"]
-    assert "Forward UDP as well as TCP 51820 to host2" in record["remediation"]
-    switch.clear()
-
-    two.run(
-        "nft 'add table inet mine; add chain inet mine fwd { type filter hook forward priority 0; };"
-        " add rule inet mine fwd udp dport 51820 drop'"
+    return Seen(
+        states={(test.evidence.sender, test.evidence.receiver): test.judgement.state for test in tests},
+        records={host: records[0] for host, records in pair_records(facts, tests).items()},
+        paths={test.evidence.path for test in tests},
     )
-    firewall = playbook("verify_wireguard", hosts)
-    assert pairs(firewall)[("host1", "host2")] == "not verified", firewall.screen
-    record = firewall.record("host2", PAIRS)
-    assert "the packets arrive at host2, which drops them before its container" in record["observed"]
-    assert "see wg.fw_forward there" in record["remediation"]
-    rule = firewall.record("host2", "wg.fw_forward")
-    assert (rule["status"], rule["observed"]) == ("MUST_FIX", "inet mine fwd: a rule drops UDP 51820")
-    two.run("nft delete table inet mine")
 
-    one.run("ip link add wg0 type wireguard && wg set wg0 listen-port 51820 && ip link set wg0 up")
-    two.write("/root/holder.py", "import socket, time\ns = socket.socket(2, 2)\ns.bind(('', 51820))\ntime.sleep(900)\n")
-    two.run("systemd-run --unit=holder python3 /root/holder.py")
-    taken = playbook("verify_wireguard", hosts)
-    assert "WireGuard interface wg0 of this host" in taken.record("host1", "wg.port_free")["observed"], taken.screen
-    assert "UDP 51820: python3 (pid " in taken.record("host2", "wg.port_free")["observed"]
+
+def test_who_blocks_the_port_is_named(full_rack: Rack) -> None:
+    two, switch = full_rack.hosts[1], full_rack.switch
     for host in full_rack.hosts:
-        assert "the probe failed here" in taken.record(host.name, PAIRS)["observed"]
-        assert nothing_left(host)
-    assert one.run("ip -o link show wg0").rc == 0, "a foreign tunnel stays"
+        install(host)
+    there, back = ("host1", "host2"), ("host2", "host1")
+
+    good = probe(full_rack)
+    assert good.states == {there: "reachable", back: "reachable"}
+    assert {record.observed for record in good.records.values()} == {"both directions proven with 1 of 1 hosts"}
+    assert good.paths == {"docker-publish"}
+
+    switch.drop("udp", 51820, source=1, target=2)
+    switch.drop("tcp", 51820, source=1, target=2)
+    one_way = probe(full_rack)
+    assert one_way.states == {there: "not verified", back: "reachable"}
+    for record in one_way.records.values():
+        assert record.status == "MUST_FIX"
+        assert record.observed == "host1 to host2 (10.77.0.2): UDP 51820 does not arrive"
+        assert "switch ACL" in record.remediation
+    switch.clear()
+
+    switch.drop("udp", 51820)
+    tcp_only = probe(full_rack)
+    assert set(tcp_only.states.values()) == {"not verified"}
+    assert tcp_only.records["host2"].observed.count("TCP 51820 gets through (refused)") == 2
+    for name in ("host1", "host2"):
+        assert f"Forward UDP as well as TCP 51820 to {name}" in tcp_only.records["host1"].remediation
+    switch.clear()
+
+    two.run("nft -f -", text=FIREWALL.format(hook="forward"))
+    firewall = probe(full_rack)
+    assert firewall.states[there] == "not verified"
+    assert "the packets arrive at host2, which drops them before its container" in firewall.records["host1"].observed
+    assert "see wg.fw_forward there" in firewall.records["host1"].remediation
+
+
+def test_the_playbook_names_rule_and_holder(
+    full_rack: Rack, inventory: Callable[[Rack], Path], playbook: Playbook
+) -> None:
+    """One run for a firewall's rule on one host and a stale tunnel on the other, and both left as they were."""
+    one, two = full_rack.hosts
+    one.run("ip link add wg0 type wireguard && wg set wg0 listen-port 51820 && ip link set wg0 up")
+    two.run("nft -f -", text=FIREWALL.format(hook="forward"))
+    run = playbook("verify_wireguard", inventory(full_rack))
+    assert run.rc == 2, run.screen
+
+    stale = run.record("host1", "wg.port_free")
+    assert (stale["status"], stale["observed"]) == ("MUST_FIX", "UDP 51820: WireGuard interface wg0 of this host")
+    assert "the probe failed here" in run.record("host1", PAIRS)["observed"]
+    rule = run.record("host2", "wg.fw_forward")
+    assert (rule["status"], rule["observed"]) == ("MUST_FIX", "inet mine gate: a rule drops UDP 51820")
+    assert "Take that rule out of inet mine gate" in rule["remediation"]
+
+    assert one.run("ip -o link show wg0").stdout
+    assert two.run("nft list table inet mine").stdout
+    for host in full_rack.hosts:
+        assert nothing_left(host), host.run(LEFTOVERS, check=False).stdout
+
+
+def test_a_port_that_a_process_holds_is_named(full_rack: Rack) -> None:
+    host = full_rack.hosts[0]
+    install(host)
+    host.write(
+        "/root/holder.py", "import socket, time\ns = socket.socket(2, 2)\ns.bind(('', 51820))\ntime.sleep(900)\n"
+    )
+    host.run("systemd-run --unit=holder python3 /root/holder.py")
+    found = look_at(host, "wg.port_free")
+    assert found.status == "MUST_FIX"
+    assert re.fullmatch(r"UDP 51820: python3 \(pid \d+\)", found.observed)
+    host.run("systemctl is-active holder")
 
 
 def test_an_interrupted_probe_leaves_nothing(

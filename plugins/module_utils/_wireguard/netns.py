@@ -35,7 +35,7 @@ class Place(NamedTuple):
         return list(argv) if self.pid is None else ["nsenter", f"--net=/proc/{self.pid}/ns/net", *argv]
 
 
-def run(argv: Sequence[str], stdin: str | None = None, timeout: float = 60.0) -> str:
+def run(argv: Sequence[str], stdin: str | None = None, timeout: float = 300.0) -> str:
     """Output of a command that must succeed; SetupError tells its first line of complaint. Keys go by stdin only."""
     try:
         done = subprocess.run(
@@ -81,7 +81,7 @@ def open_place(docker: bool, publish: Sequence[tuple[int, int]], lifetime: int) 
     network = RENTAL_NETWORK if try_run("docker", "network", "inspect", RENTAL_NETWORK) else "bridge"
     ports = [word for host, container in publish for word in ("--publish", f"{host}:{container}/udp")]
     options = ["--detach", "--rm", "--name", CONTAINER, "--runtime", "runc", "--network", network, *ports]
-    run(["docker", "run", *options, "--volume", "/usr:/usr:ro", IMAGE, "/usr/bin/sleep", str(lifetime)], timeout=300)
+    run(["docker", "run", *options, "--volume", "/usr:/usr:ro", IMAGE, "/usr/bin/sleep", str(lifetime)])
     pid = int(run(["docker", "inspect", "--format", "{{.State.Pid}}", CONTAINER]).strip() or 0)
     if pid <= 0:
         raise SetupError("the probe's container ended at once")

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
 import os
 import re
 import shutil
-import socket
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -156,8 +157,7 @@ def _call_one(
         "rx_bytes": peers[key].rx_bytes if key in peers else 0,
         "tx_bytes": peers[key].tx_bytes if key in peers else 0,
         "at": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "udp_error": "" if handshake else udp_error(address, port),
-        "tcp": "" if handshake else tcp_answer(address, port),
+        **({"udp_error": "", "tcp": ""} if handshake else ask(place, address, port)),
     }
     netns.remove_peer(place, netns.SENDER, key)
     return row
@@ -178,32 +178,39 @@ def _ping(place: Place, target: str) -> float | None:
     return float(match.group(1)) if match else None
 
 
-def udp_error(address: str, port: int, timeout: float = 1.0) -> str:
-    """What the network says to a stray datagram: a refusal, or nothing, which proves nothing."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.settimeout(timeout)
-        try:
-            probe.connect((address, port))
-            probe.send(b"\0")
-            probe.recv(1)
-        except TimeoutError:
-            return ""
-        except ConnectionRefusedError:
-            return "ECONNREFUSED"
-        except OSError as exc:
-            return f"{type(exc).__name__}: {exc.strerror or exc}"
-    return ""
-
-
-def tcp_answer(address: str, port: int, timeout: float = 1.0) -> str:
-    """Whether TCP gets through to the same port: ``open``, ``refused`` or ``silent``. It says nothing about UDP."""
+#: Answers what the network says to a stray datagram and to a TCP connection. It runs where the sender's socket is, so
+#: that its packets take the same way through this host's firewall.
+_ASK = """
+import json, socket, sys
+address, port = sys.argv[1], int(sys.argv[2])
+found = {"udp_error": "", "tcp": "open"}
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stray:
+    stray.settimeout(1)
     try:
-        socket.create_connection((address, port), timeout).close()
+        stray.connect((address, port))
+        stray.send(b"\\0")
+        stray.recv(1)
+    except socket.timeout:
+        pass
     except ConnectionRefusedError:
-        return "refused"
-    except OSError:
-        return "silent"
-    return "open"
+        found["udp_error"] = "ECONNREFUSED"
+    except OSError as exc:
+        found["udp_error"] = exc.strerror or str(exc)
+try:
+    socket.create_connection((address, port), 1).close()
+except ConnectionRefusedError:
+    found["tcp"] = "refused"
+except OSError:
+    found["tcp"] = "silent"
+print(json.dumps(found))
+"""
+
+
+def ask(place: Place, address: str, port: int) -> dict[str, str]:
+    """Why a call failed, as far as a socket can know: ``udp_error`` (a refusal, or nothing, which proves nothing) and
+    ``tcp`` (``open``, ``refused`` or ``silent``; it says nothing about UDP)."""
+    answer = json.loads(netns.run(place.command(sys.executable, "-c", _ASK, address, str(port))))
+    return {"udp_error": str(answer["udp_error"]), "tcp": str(answer["tcp"])}
 
 
 def close(others: Sequence[Member]) -> dict[str, Any]:
