@@ -110,7 +110,7 @@ def close_place(docker: bool) -> None:
     """Takes everything away that a probe may have left on this host, also one that was killed."""
     if docker:
         try_run("docker", "rm", "--force", CONTAINER)
-        try_run("docker", "image", "rm", IMAGE)
+        try_run("docker", "image", "rm", "--force", IMAGE)
     for name in os.listdir("/sys/class/net"):
         if name == SENDER or name.startswith(RECEIVER):
             try_run("ip", "link", "delete", name)
