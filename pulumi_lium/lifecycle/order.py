@@ -20,16 +20,17 @@ from pulumi_lium.api import (
 from pulumi_lium.api.errors import LiumError
 
 from . import ttl
+from .abandoned import resolve
 from .adopt import adopt
 from .context import Context
-from .errors import InvalidInputs, NothingMatches, OperationFailed
+from .errors import InvalidInputs, NothingMatches, OperationFailed, OrderUnsettled
 from .holder import holder_if_told
 from .inputs import ClusterArgs, cluster_args
-from .intents import Intent
+from .intents import Intent, Stage
 from .members import by_rank
 from .resume import resume
 from .selection import Pick, select
-from .settle import Placed, send, settle
+from .settle import Placed, note, send, settle
 from .state import new_state
 from .strangers import report_strangers
 from .values import idempotency_key, pod_name, usd
@@ -67,7 +68,7 @@ def order(ctx: Context, inputs: Mapping[str, Any]) -> Created:
         return Created(*taken_over)
     template_id = args.template_id or newest_template(ctx)
     intent, pick, outcome = _send(ctx, args, template_id)
-    placed = settle(ctx, intent, outcome)
+    placed = _placed(ctx, intent, outcome)
     ctx.report(f"{args.name}: ordered {pick.describe()}; cluster {placed.cluster_id}.")
     members, unscheduled = _limit(ctx, args, intent, placed)
     state = new_state(
@@ -213,6 +214,42 @@ def _intent(
         fabric_id=pick.offer.fabric_id,
         fabric_type=pick.offer.fabric_type,
     )
+
+
+def _placed(ctx: Context, intent: Intent, outcome: OrderAnswer | LiumError) -> Placed:
+    """The cluster of a sent order. Raises a definite failure where nothing exists, `OrderUnsettled` where nobody knows.
+
+    While an order may still arrive, create does not end: the engine forgets what it was about once it fails, and a
+    machine that is lost then would take the only trace of the order with it.
+    """
+    try:
+        return settle(ctx, intent, outcome)
+    except OrderUnsettled as error:
+        unsettled = error
+    ctx.report(
+        f"{intent.pod_name}: no listing shows it, and the order may still arrive; waiting until that is certain, which"
+        " takes a few minutes."
+    )
+    named = tuple(outcome.pod_ids) if isinstance(outcome, OrderAnswer) else ()
+    stage: Stage = "answered" if named else "sent"
+    try:
+        placed = resolve(ctx, replace(intent, stage=stage, sent_at=ctx.clock.now(), pod_ids=named))
+    except LiumError as error:
+        raise unsettled from error
+    if placed is None:
+        ctx.intents.close(intent.idempotency_key)
+        raise OperationFailed(
+            f"The order of {intent.pod_name!r} came to nothing: {_why(outcome)}, and no listing shows it now that it"
+            " cannot arrive any more. Nothing is rented",
+            code="order_lost",
+            hint="Run `pulumi up` again.",
+        )
+    note(ctx, replace(intent, stage="listed", pod_ids=placed.pod_ids, cluster_id=placed.cluster_id))
+    return placed
+
+
+def _why(outcome: OrderAnswer | LiumError) -> str:
+    return f"no answer came ({outcome.message})" if isinstance(outcome, LiumError) else "the service accepted it"
 
 
 def _limit(ctx: Context, args: ClusterArgs, intent: Intent, placed: Placed) -> tuple[list[Pod], list[str]]:

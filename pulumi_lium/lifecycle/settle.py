@@ -68,13 +68,13 @@ def settle(ctx: Context, intent: Intent, outcome: OrderAnswer | LiumError) -> Pl
     # Counted from the latest moment at which it can have left: its pods may be listed a while after that.
     intent = _leaving(ctx, intent)
     if isinstance(outcome, OrderAnswer) and outcome.pod_ids:
-        _note(ctx, replace(intent, stage="answered", pod_ids=tuple(outcome.pod_ids)))
+        note(ctx, replace(intent, stage="answered", pod_ids=tuple(outcome.pod_ids)))
         _limit(ctx, intent, outcome.pod_ids)
         placed = _find(ctx, intent, frozenset(outcome.pod_ids))
     else:
         placed = _find(ctx, intent, frozenset())
     if placed is not None:
-        _note(ctx, replace(intent, stage="listed", pod_ids=placed.pod_ids, cluster_id=placed.cluster_id))
+        note(ctx, replace(intent, stage="listed", pod_ids=placed.pod_ids, cluster_id=placed.cluster_id))
         return placed
     if refusal is not None:
         ctx.intents.close(intent.idempotency_key)
@@ -112,7 +112,7 @@ def _resend(ctx: Context, intent: Intent, lost: LiumError) -> tuple[OrderAnswer 
     wait = waits.pop(0)
     while True:
         ctx.clock.sleep(wait)
-        _note(ctx, _leaving(ctx, intent))
+        note(ctx, _leaving(ctx, intent))
         try:
             return _post(ctx, intent), None
         except LiumError as error:
@@ -154,7 +154,7 @@ def _post(ctx: Context, intent: Intent) -> OrderAnswer:
         ClusterOrder(**intent.body),
         idempotency_key=intent.idempotency_key,
         # After a 429 it leaves again up to a minute later, and may arrive for as long after that.
-        before_repeat=lambda: _note(ctx, _leaving(ctx, intent)),
+        before_repeat=lambda: note(ctx, _leaving(ctx, intent)),
     )
 
 
@@ -221,7 +221,7 @@ def _one_by_one(ctx: Context, pod_ids: frozenset[str]) -> Placed | None:
     return Placed(members[0].cluster_id or "", members, tuple(pod.id for pod in members))
 
 
-def _note(ctx: Context, intent: Intent) -> None:
+def note(ctx: Context, intent: Intent) -> None:
     """A note that fails must not lose the cluster: the record written before the order still stands."""
     try:
         ctx.intents.note(intent)

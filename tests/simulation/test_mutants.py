@@ -59,14 +59,14 @@ def open_intents_are_not_settled_before_an_order() -> Iterator[dict[str, Any]]:
 
 @mutant("orphans", within=400)
 def an_intent_is_closed_before_the_state_holds_the_cluster() -> Iterator[dict[str, Any]]:
-    real = settle._note
+    real = settle.note
 
     def note(ctx: Any, intent: Any) -> None:
         real(ctx, intent)
         if intent.stage == "listed":
             ctx.intents.close(intent.idempotency_key)
 
-    with patch.object(settle, "_note", note):
+    with patch.object(settle, "note", note):
         yield {}
 
 

@@ -44,8 +44,9 @@ def test_an_order_that_is_placed_only_after_its_limit_is_not_removed_at_once(wor
 
 
 def _intent_of(world: World, inputs: dict[str, Any]) -> Intent:
-    """The intent of an order that never reached the service."""
+    """The intent of an order that never reached the service, while no listing could be read."""
     world.fault(RENT, "drop_before_commit", times=0)
+    world.fault("GET /pods", "status", code=503, times=0, after=1)
     with pytest.raises(OrderUnsettled):
         order(world.ctx, inputs)
     world.service.faults.clear()
