@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -51,9 +52,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The main process makes the folder in which the run's processes meet; a worker is told it."""
+    """The main process names the folder in which the run's processes meet; a worker is told it."""
     told = getattr(config, "workerinput", {}).get("lium_folder")
-    config.stash[_FOLDER] = Path(told or tempfile.mkdtemp(prefix="pulumi-lium-pytest-"))
+    config.stash[_FOLDER] = Path(told or Path(tempfile.gettempdir()) / f"pulumi-lium-pytest-{secrets.token_hex(8)}")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -159,6 +160,7 @@ def _inputs(config: pytest.Config) -> dict[str, Any]:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """One process of the run at a time."""
+    folder.mkdir(mode=0o700, exist_ok=True)
     with (folder / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
