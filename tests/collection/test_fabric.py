@@ -120,7 +120,14 @@ def test_the_audit_compares_the_hosts_of_the_play(tmp_path: Path, write_inventor
     duplicate(hosts)
     inventory = write_inventory(
         {
-            f"h{number}": {"preflight_become": False, "preflight_host_root": str(host.write(tmp_path / f"h{number}"))}
+            f"h{number}": {
+                "preflight_become": False,
+                "preflight_host_root": str(host.write(tmp_path / f"h{number}")),
+                "wireguard_become": False,
+                "wireguard_host_root": str(tmp_path / f"h{number}"),
+                "runtime_hook_become": False,
+                "runtime_hook_host_root": str(tmp_path / f"h{number}"),
+            }
             for number, host in enumerate(hosts, 1)
         }
     )

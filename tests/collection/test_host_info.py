@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.lium.cluster.plugins.module_utils._checks.host import look
 from ansible_collections.lium.cluster.plugins.module_utils._probe import open_probe
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
+from ansible_collections.lium.cluster.plugins.module_utils._wireguard.checks import look_at_wireguard
 
 from tests.collection import recorded_host
 from tests.collection.recorded_host import CARDS, RecordedHost, add_device, healthy_host, mapped_gid, set_addresses
@@ -63,6 +64,12 @@ FOUND = ("MUST_FIX", "WARN", "UNKNOWN")
 
 def look_at(host: RecordedHost, folder: Path) -> dict[str, Record]:
     return {record.id: record for record in look(open_probe(str(host.write(folder)), {}), {}).records}
+
+
+def look_at_all(host: RecordedHost, folder: Path) -> dict[str, Record]:
+    """The records of `wireguard_info` as well."""
+    own = look_at(host, folder)
+    return own | {record.id: record for record in look_at_wireguard(open_probe(str(folder), {}), {"ports": [51820]}).records}
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -326,9 +333,9 @@ def test_a_command_that_hangs_gives_no_ok_of_its_own(line: str, tmp_path: Path) 
     host = _roce()
     if line not in host.commands:
         return
-    before = look_at(host, tmp_path / "before")
+    before = look_at_all(host, tmp_path / "before")
     host.commands[line] = {"timeout": True}
-    after = look_at(host, tmp_path / "after")
+    after = look_at_all(host, tmp_path / "after")
     changed = {record_id for record_id in before if before[record_id].status != after[record_id].status}
     assert changed, f"no record depends on `{line}`"
     assert {after[record_id].status for record_id in changed} <= {"UNKNOWN", "MUST_FIX", "SKIPPED"}

@@ -23,6 +23,8 @@ from ansible_collections.lium.cluster.plugins.module_utils._wireguard.sniffer im
 #: Shared by all tests that use the network, the RDMA tests as well (host-contract 2.6).
 LOCK = "/run/lock/lium-net-probe.lock"
 FOLDER = "/run/lium-wg-probe"
+#: The signals that tell the holder to clean up and end.
+TOLD = (signal.SIGTERM, signal.SIGINT)
 
 
 class Busy(Exception):
@@ -74,8 +76,11 @@ def leave_behind(
 ) -> dict[str, Any]:
     """Starts the holder and answers how it is found again. The caller must not clean up any more."""
     sniffer = Sniffer(addresses, ports)
+    # Until the holder can hear it, a signal waits: one that came earlier would end it with nothing cleaned up.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         sniffer.close()
         return {"pid": pid, "start": start_time(pid)}
     try:
@@ -97,9 +102,10 @@ def _hold(sniffer: Sniffer, lifetime: float) -> None:
     os.set_blocking(writer, False)
     os.set_blocking(reader, False)
     signal.set_wakeup_fd(writer)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in TOLD:
         signal.signal(number, lambda _number, _frame: None)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)
     end = time.monotonic() + lifetime
     with selectors.DefaultSelector() as selector:
         selector.register(sniffer.fileno(), selectors.EVENT_READ)
