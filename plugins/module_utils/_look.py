@@ -1,21 +1,22 @@
 # Copyright: the pulumi-lium authors
 # SPDX-License-Identifier: Apache-2.0
-"""The edge between Ansible and a read-only check: options, result, and the only place where such a module fails.
+"""What all read-only check modules share: their option, how they look, and the form of their result.
 
-A new check module is its documentation, an argument spec, a ``look`` function and one call of :func:`run_check_module`.
+A new check module is its documentation, a ``look`` function, and the ten lines of ``main`` that its sisters have.
 
 For internal use of the collection; may change in any release.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.lium.cluster.plugins.module_utils._probe import HostProbe, ProbeError, open_probe
+from ansible_collections.lium.cluster.plugins.module_utils._probe import HostProbe, open_probe
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record, worst_status
+
+#: The option of every check module.
+HOST_ROOT: Mapping[str, Any] = {"host_root": {"type": "path", "default": "/"}}
 
 
 class Look(NamedTuple):
@@ -25,22 +26,20 @@ class Look(NamedTuple):
     facts: Mapping[str, Any]
 
 
-def run_check_module(
-    look: Callable[[HostProbe, Mapping[str, Any]], Look], argument_spec: Mapping[str, Any] | None = None
-) -> None:
-    """Runs a read-only check and ends the module. It never changes a host, so check mode runs it in full."""
-    module = AnsibleModule(
-        argument_spec={**(argument_spec or {}), "host_root": {"type": "path", "default": "/"}},
-        supports_check_mode=True,
-    )
-    try:
-        found = look(open_probe(module.params["host_root"], os.environ), module.params)
-    except ProbeError as exc:
-        module.fail_json(msg=str(exc), failure={"code": "unreadable", "details": str(exc)})
+def look_result(
+    look: Callable[[HostProbe, Mapping[str, Any]], Look], params: Mapping[str, Any], environ: Mapping[str, str]
+) -> dict[str, Any]:
+    """The result of a check module with those parameters. Raises :class:`ProbeError` when nothing could be read."""
+    found = look(open_probe(params["host_root"], environ), params)
     records = [record.as_dict() for record in found.records]
-    module.exit_json(
-        changed=False,
-        records=records,
-        facts=dict(found.facts),
-        status=worst_status(record["status"] for record in records),
-    )
+    return {
+        "changed": False,
+        "records": records,
+        "facts": dict(found.facts),
+        "status": worst_status(record["status"] for record in records),
+    }
+
+
+def unreadable(error: Exception) -> dict[str, Any]:
+    """What a check module fails with when nothing could be read."""
+    return {"msg": str(error), "failure": {"code": "unreadable", "details": str(error)}}

@@ -46,12 +46,21 @@ facts:
   type: dict
 """
 
+import os
+
+from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lium.cluster.plugins.module_utils._checks.host import look_at_rdma
-from ansible_collections.lium.cluster.plugins.module_utils._module import run_check_module
+from ansible_collections.lium.cluster.plugins.module_utils._look import HOST_ROOT, look_result, unreadable
+from ansible_collections.lium.cluster.plugins.module_utils._probe import ProbeError
 
 
 def main() -> None:
-    run_check_module(look_at_rdma)
+    module = AnsibleModule(argument_spec=dict(HOST_ROOT), supports_check_mode=True)
+    try:
+        result = look_result(look_at_rdma, module.params, os.environ)
+    except ProbeError as exc:
+        module.fail_json(**unreadable(exc))
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

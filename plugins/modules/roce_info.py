@@ -46,12 +46,23 @@ facts:
   type: dict
 """
 
-from ansible_collections.lium.cluster.plugins.module_utils._module import run_check_module
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.lium.cluster.plugins.module_utils._look import HOST_ROOT, look_result, unreadable
+from ansible_collections.lium.cluster.plugins.module_utils._probe import ProbeError
 from ansible_collections.lium.cluster.plugins.module_utils._roce.testable import look
 
 
 def main() -> None:
-    run_check_module(look, {"allow_busy": {"type": "bool", "default": False}})
+    module = AnsibleModule(
+        argument_spec={"allow_busy": {"type": "bool", "default": False}, **HOST_ROOT}, supports_check_mode=True
+    )
+    try:
+        result = look_result(look, module.params, os.environ)
+    except ProbeError as exc:
+        module.fail_json(**unreadable(exc))
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

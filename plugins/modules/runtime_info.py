@@ -48,12 +48,24 @@ facts:
   type: dict
 """
 
-from ansible_collections.lium.cluster.plugins.module_utils._module import run_check_module
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.lium.cluster.plugins.module_utils._look import HOST_ROOT, look_result, unreadable
+from ansible_collections.lium.cluster.plugins.module_utils._probe import ProbeError
 from ansible_collections.lium.cluster.plugins.module_utils._runtime.checks import look_at_runtime
 
 
 def main() -> None:
-    run_check_module(look_at_runtime, {"scope": {"type": "str", "choices": ["host", "pod"], "default": "host"}})
+    module = AnsibleModule(
+        argument_spec={"scope": {"type": "str", "choices": ["host", "pod"], "default": "host"}, **HOST_ROOT},
+        supports_check_mode=True,
+    )
+    try:
+        result = look_result(look_at_runtime, module.params, os.environ)
+    except ProbeError as exc:
+        module.fail_json(**unreadable(exc))
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -52,15 +52,28 @@ facts:
   type: dict
 """
 
-from ansible_collections.lium.cluster.plugins.module_utils._module import run_check_module
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.lium.cluster.plugins.module_utils._look import HOST_ROOT, look_result, unreadable
+from ansible_collections.lium.cluster.plugins.module_utils._probe import ProbeError
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.checks import look_at_wireguard
 
 
 def main() -> None:
-    run_check_module(
-        look_at_wireguard,
-        {"ports": {"type": "list", "elements": "int", "default": [51820]}, "mesh_interface": {"type": "str"}},
+    module = AnsibleModule(
+        argument_spec={
+            "ports": {"type": "list", "elements": "int", "default": [51820]},
+            "mesh_interface": {"type": "str"},
+            **HOST_ROOT,
+        },
+        supports_check_mode=True,
     )
+    try:
+        result = look_result(look_at_wireguard, module.params, os.environ)
+    except ProbeError as exc:
+        module.fail_json(**unreadable(exc))
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -68,8 +68,9 @@ def look_at(host: RecordedHost, folder: Path) -> dict[str, Record]:
 
 def look_at_all(host: RecordedHost, folder: Path) -> dict[str, Record]:
     """The records of `wireguard_info` as well."""
-    own = look_at(host, folder)
-    return own | {record.id: record for record in look_at_wireguard(open_probe(str(folder), {}), {"ports": [51820]}).records}
+    found = look(open_probe(str(host.write(folder)), {}), {}).records
+    overlay = look_at_wireguard(open_probe(str(folder), {}), {"ports": [51820]}).records
+    return {record.id: record for record in (*found, *overlay)}
 
 
 @pytest.mark.parametrize("seed", range(100))

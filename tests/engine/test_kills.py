@@ -151,7 +151,7 @@ def is_cluster(resource: Mapping[str, Any]) -> bool:
 
 
 def move_in(emulator: ControlPlane) -> None:
-    """The neighbours order clusters of similar names."""
+    """The neighbours order clusters of similar names, which run: what happens to a start happens to none of theirs."""
     for key, names in ((OWNER_KEY, NEIGHBOURS), (OTHER_KEY, NEIGHBOURS[:1])):
         api = LiumApi(Settings(emulator.base_url, SecretStr(key)))
         template = api.templates.list()[0].id
@@ -161,6 +161,7 @@ def move_in(emulator: ControlPlane) -> None:
                 pod_name=name, template_id=template, executor_uuids=machines, user_public_key=[PUBLIC_KEY]
             )
             api.clusters.order(wanted, idempotency_key=f"{NEIGHBOUR_KEYS}{key}-{name}")
+    wait_for(lambda: all(pod["status"] == "RUNNING" for pod in live(emulator)), what="the neighbours' start")
 
 
 def of_neighbours(emulator: ControlPlane) -> list[tuple[str, object]]:

@@ -58,7 +58,7 @@ def test_the_first_steps_work_as_written(sandbox: tuple[Path, dict[str, str]], p
     script = script.replace(
         "pulumi-lium offers", "until grep -q http emulator.log; do sleep 0.1; done; pulumi-lium offers", 1
     )
-    process = subprocess.Popen(
+    with subprocess.Popen(
         ["bash", "-c", script],
         cwd=checkout,
         env=env,
@@ -66,25 +66,20 @@ def test_the_first_steps_work_as_written(sandbox: tuple[Path, dict[str, str]], p
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    output = []
-    for line in process.stdout:
-        output.append(line)
-        if line.startswith("If you want to remove the stack completely"):
-            break
-    printed = "".join(output)
-    try:
+    ) as process:
+        assert process.stdout is not None
+        output = []
+        for line in process.stdout:
+            output.append(line)
+            if line.startswith("If you want to remove the stack completely"):
+                break
+        printed = "".join(output)
+        assert process.poll() is None, f"a step failed:\n{printed}"
         assert "10.42.0.4 slots=8" in printed, printed
         assert "10.42.0.1" in printed
         assert "4 × 8 H100" in printed, "the preview says what would be ordered"
+        assert (checkout / "my-cluster" / ".pulumi").is_dir(), "the state is where the README says"
         bills(ControlPlane(f"http://127.0.0.1:{port}/api"), 0)
-    finally:
-        process.stdin.write("\n")
-        process.stdin.close()
-        process.stdout.close()
-        process.wait(30)
 
 
 def test_every_command_of_the_readme_exists() -> None:

@@ -28,7 +28,7 @@ def pings(host: Host, address: str) -> bool:
     """A packet of the mesh's full size, which a path that is too narrow would lose."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
-        if host.run(f"ping -c 1 -W 3 -M do -s 1392 {address}", check=False).rc == 0:
+        if host.run(f"ping -c 1 -W 3 -M do -s 1392 {address}", check=False).returncode == 0:
             return True
     return False
 
@@ -59,7 +59,7 @@ def test_mesh(full_rack: Rack, tmp_path: Path) -> None:
 
     screen, changed = play("--check", "--diff")
     assert changed == {"host1": 2, "host2": 2}, screen
-    assert one.run(f"ls {CONFIG}", check=False).rc != 0, "check mode writes nothing"
+    assert one.run(f"ls {CONFIG}", check=False).returncode != 0, "check mode writes nothing"
 
     screen, changed = play("--diff")
     assert changed == {"host1": 2, "host2": 2}, screen
@@ -93,4 +93,4 @@ def test_mesh(full_rack: Rack, tmp_path: Path) -> None:
     screen, _ = play("-e", "wireguard_mesh_interface=wg9", "--limit", "host2", fails=True)
     assert "wg9 is a tunnel of this host already (port 41194, 0 peers); it is left as it is" in screen
     assert two.run("wg show wg9 dump").stdout == foreign
-    assert two.run("ls /etc/wireguard/wg9.conf", check=False).rc != 0
+    assert two.run("ls /etc/wireguard/wg9.conf", check=False).returncode != 0

@@ -60,7 +60,7 @@ def test_bare_host_is_onboarded_and_offboarded(
     assert gone.rc == 0, gone.screen
     for host in rack.hosts[1:]:
         assert differences(before[host.name], snapshot(host), PACKAGE_MANAGER) == []
-        assert host.run("ls /var/lib/lium-cluster", check=False).rc != 0
+        assert host.run("ls /var/lib/lium-cluster", check=False).returncode != 0
     again = playbook("offboard", hosts)
     assert again.changed == {host.name: 0 for host in rack.hosts}, again.screen
 

@@ -22,7 +22,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._checks import (
 from ansible_collections.lium.cluster.plugins.module_utils._docker import confidential_vm_host
 from ansible_collections.lium.cluster.plugins.module_utils._facts import Reader, host_facts
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
-from ansible_collections.lium.cluster.plugins.module_utils._module import Look
+from ansible_collections.lium.cluster.plugins.module_utils._look import Look
 from ansible_collections.lium.cluster.plugins.module_utils._probe import HostProbe
 from ansible_collections.lium.cluster.plugins.module_utils._rdma.setup import rdma_setup
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ansible_collections.lium.cluster.plugins.module_utils._check import Check
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
-from ansible_collections.lium.cluster.plugins.module_utils._module import Look
+from ansible_collections.lium.cluster.plugins.module_utils._look import Look
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError
 from ansible_collections.lium.cluster.plugins.module_utils._probe import CommandError, HostProbe, Missing, ProbeError
 from ansible_collections.lium.cluster.plugins.module_utils._rdma.view import INFINIBAND, ROCE

@@ -15,7 +15,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._checks.executor impo
 from ansible_collections.lium.cluster.plugins.module_utils._docker import confidential_vm_host
 from ansible_collections.lium.cluster.plugins.module_utils._facts import host_facts
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
-from ansible_collections.lium.cluster.plugins.module_utils._module import Look
+from ansible_collections.lium.cluster.plugins.module_utils._look import Look
 from ansible_collections.lium.cluster.plugins.module_utils._probe import CommandError, HostProbe, ToolMissing
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
 from ansible_collections.lium.cluster.plugins.module_utils._runtime.daemon_json import (

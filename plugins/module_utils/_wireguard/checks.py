@@ -18,7 +18,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._docker import confid
 from ansible_collections.lium.cluster.plugins.module_utils._facts import host_facts
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
 from ansible_collections.lium.cluster.plugins.module_utils._kmod import explain_modprobe
-from ansible_collections.lium.cluster.plugins.module_utils._module import Look
+from ansible_collections.lium.cluster.plugins.module_utils._look import Look
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, parse_int
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.conntrack import Flow, parse_conntrack
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.firewall import (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ansible_collections.lium.cluster.plugins.module_utils._module import Look
+from ansible_collections.lium.cluster.plugins.module_utils._look import Look
 from ansible_collections.lium.cluster.plugins.module_utils._probe import HostProbe
 from ansible_collections.lium.cluster.plugins.module_utils._roce.testable import look
 
