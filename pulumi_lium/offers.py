@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -47,22 +48,23 @@ class Offer:
 
 def get_offers(
     *,
-    nodes: int = 2,
+    nodes: int | None = None,
     gpu_type: str | None = None,
     gpus_per_node: int | None = None,
     fabric_type: str | None = None,
     country: str | None = None,
     max_price_per_hour: float | None = None,
     fabric_id: str | None = None,
+    machines: Sequence[str] | None = None,
     account: str | None = None,
     settings: Settings | None = None,
     api: LiumApi | None = None,
 ) -> list[Offer]:
     """Offers from which `nodes` machines that satisfy the selectors can be ordered now, cheapest first.
 
-    Selectors are those of `LiumCluster`. The key comes from `settings`, else from the stack's configuration
-    (`lium:apiKey`), else from `LIUM_API_KEY`. Raises `LiumError`: an empty list means that nothing fits, never that
-    nothing could be read.
+    Selectors are those of `LiumCluster`; `nodes` is by default as many as `machines` names, else 2. The key comes from
+    `settings`, else from the stack's configuration (`lium:apiKey`), else from `LIUM_API_KEY`. Raises `LiumError`: an
+    empty list means that nothing fits, never that nothing could be read.
     """
     from pulumi_lium.api import LiumApi
     from pulumi_lium.lifecycle.errors import InvalidInputs
@@ -71,13 +73,14 @@ def get_offers(
 
     wanted, failures = parse_selectors(
         {
-            "nodes": nodes,
+            "nodes": default_nodes(machines) if nodes is None else nodes,
             "gpu_type": gpu_type,
             "gpus_per_node": gpus_per_node,
             "fabric_type": fabric_type,
             "country": country,
             "max_price_per_hour": max_price_per_hour,
             "fabric_id": fabric_id,
+            "machines": machines,
         }
     )
     if wanted is None:
@@ -110,6 +113,11 @@ def get_offers(
         )
         for pick in every_pick(service.offers.list(), wanted)
     ]
+
+
+def default_nodes(machines: Sequence[str] | None) -> int:
+    """How many nodes are meant where only `machines` says so."""
+    return len(machines) if machines and isinstance(machines, (list, tuple)) else 2
 
 
 def _settings(account: str | None) -> Settings:

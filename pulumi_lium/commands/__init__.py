@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
+
+JSON_FLAG = "--json"
+"""Every command has it."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,8 @@ class LazyGroup(click.Group):
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] == "pulumi_lium":
                 raise
+            if ctx.resilient_parsing:  # a shell asks for completions: nobody would read the advice
+                return None
             raise click.ClickException(
                 f"`pulumi-lium {cmd_name}` needs the package {error.name}: pip install 'pulumi-lium[{entry.extra}]'"
             ) from error
@@ -50,10 +56,21 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        named = [
+            CompletionItem(name, help=entry.summary) for name, entry in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Seen before the command's own parser, since what that refuses is an error for programs too.
+        ctx.meta[JSON_FLAG] = JSON_FLAG in args
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         from ._edge import exit_codes
 
-        with exit_codes():
+        with exit_codes(as_json=ctx.meta[JSON_FLAG]):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

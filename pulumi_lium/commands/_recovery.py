@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,11 @@ def journal() -> FileIntents:
 def told(line: str) -> None:
     """To the person, beside the output."""
     click.echo(line, err=True)
+
+
+def speaker(as_json: bool) -> Callable[[str], None]:
+    """Where the lines for a person go: to standard output, unless a program reads that."""
+    return told if as_json else click.echo
 
 
 def print_findings(findings: Iterable[Finding], now: datetime) -> None:

@@ -15,7 +15,7 @@ import click
 
 from ..api import CLUSTER_IMAGE, RENT_IDEMPOTENCY, LiumApi, LiumError
 from ..lifecycle.values import usd
-from ._edge import FAILED, connect, json_option, print_json
+from ._edge import FAILED, account_option, connect, json_option, print_json
 
 Status = Literal["OK", "WARN", "MUST_FIX", "UNKNOWN"]
 
@@ -33,13 +33,14 @@ class Finding:
 
 
 @click.command()
+@account_option
 @json_option
-def doctor(as_json: bool) -> None:
+def doctor(account: str | None, as_json: bool) -> None:
     """Look at everything that an order needs, without ordering anything.
 
     Exit code 1 when something would stop an order, or could not be read.
     """
-    findings = [*_programs(), *_service()]
+    findings = [*_programs(), *_service(account)]
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
@@ -90,16 +91,16 @@ def _language_host() -> Finding:
     return Finding(check, "OK", path)
 
 
-def _service() -> list[Finding]:
+def _service(account: str | None) -> list[Finding]:
     try:
-        api = connect()
+        api = connect(account)
     except LiumError as error:
         return [Finding("API key", "MUST_FIX", error.message, error.hint or error.advice)]
-    account = _asked("API key", lambda: _account(api))
-    if account.status != "OK":
-        return [account]
+    key = _asked("API key", lambda: _account(api))
+    if key.status != "OK":
+        return [key]
     return [
-        account,
+        key,
         _asked("idempotent orders", lambda: _idempotency(api)),
         _asked("cluster template", lambda: _template(api)),
         _asked("offers", lambda: _offers(api)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ from ..emulator.scenario import ScenarioError, load_scenario
 from ..emulator.server import AddressInUse, base_url, listen, serve
 from ..emulator.service import Service
 from ..emulator.store import Store, StoreError
+from ._edge import json_option
 
 
 @click.command()
@@ -37,11 +39,13 @@ from ..emulator.store import Store, StoreError
     show_default=True,
     help="A virtual clock moves only by POST /_emulator/clock.",
 )
-def emulator(host: str, port: int, scenario: Path | None, state: Path | None, clock: str) -> None:
+@json_option
+def emulator(host: str, port: int, scenario: Path | None, state: Path | None, clock: str, as_json: bool) -> None:
     """Run the Lium API on this machine.
 
-    The first line on standard output is the API's address, once it answers. The built-in scenario's first key is
-    sk_emulator_owner. The control plane (faults, clock, journal, state) is under /_emulator; /docs describes all.
+    The first line on standard output is the API's address, once it answers; with --json an object with `base_url`. The
+    built-in scenario's first key is sk_emulator_owner. The control plane (faults, clock, journal, state) is under
+    /_emulator; /docs describes all.
     """
     try:
         parsed = load_scenario(scenario.read_text(encoding="utf-8") if scenario else None)
@@ -62,7 +66,7 @@ def emulator(host: str, port: int, scenario: Path | None, state: Path | None, cl
         serve(
             Emulator(service, ControlPlane(service, emulator_clock)),
             sock,
-            ready=lambda: click.echo(f"Lium API emulator: {url}"),
+            ready=lambda: click.echo(json.dumps({"base_url": url}) if as_json else f"Lium API emulator: {url}"),
         )
     finally:
         service.close()

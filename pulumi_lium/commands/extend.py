@@ -15,6 +15,7 @@ from ..recovery.accounts import base_url_of, contexts_of
 from ..recovery.export import OwnedCluster, parse_export
 from ..recovery.extend import extend as extend_cluster
 from ..recovery.stack import PulumiStack
+from ._edge import account_option, json_option, print_json
 from ._recovery import cwd_option, journal, span, told
 
 
@@ -25,7 +26,8 @@ from ._recovery import cwd_option, journal, span, told
 @cwd_option
 @click.option("--ttl", "total", callback=span, metavar="SPAN", help="New time limit, counted from the order: 90m, 8h.")
 @click.option("--by", callback=span, metavar="SPAN", help="Moves the present end by so much.")
-@click.option("--account", help="Name of the account that has the cluster.")
+@account_option
+@json_option
 def extend(
     cluster: str | None,
     stack: str | None,
@@ -34,6 +36,7 @@ def extend(
     total: timedelta | None,
     by: timedelta | None,
     account: str | None,
+    as_json: bool,
 ) -> None:
     """Move the time limit of CLUSTER (its id), or of a stack's cluster.
 
@@ -56,6 +59,18 @@ def extend(
     assert cluster is not None
     ctx = contexts_of(journal(), os.environ, told, config=config)(account)
     moved = extend_cluster(ctx, cluster, total=total, by=by, ordered_at=ordered_at)
+    if as_json:
+        print_json(
+            {
+                "cluster_id": moved.cluster_id,
+                "name": moved.name,
+                "price_per_hour": moved.price_per_hour,
+                "before": moved.before.isoformat() if moved.before else None,
+                "until": moved.until.isoformat(),
+                "ttl": moved.input,
+            }
+        )
+        return
     before = f"{moved.before:%Y-%m-%d %H:%M:%S} UTC" if moved.before else "no limit"
     click.echo(f"{moved.name} (cluster {moved.cluster_id}, {usd(moved.price_per_hour)}): was {before}")
     click.echo(f"It ends at {moved.until:%Y-%m-%d %H:%M:%S} UTC. Set ttl={moved.input!r} in its program to keep that.")

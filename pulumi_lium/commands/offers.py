@@ -10,25 +10,41 @@ import click
 from ..lifecycle.errors import NothingMatches
 from ..lifecycle.inputs import parse_selectors
 from ..lifecycle.selection import select
-from ..offers import Offer, get_offers
-from ._edge import connect, json_option, print_json
+from ..offers import Offer, default_nodes, get_offers
+from ._edge import account_option, connect, json_option, print_json
+
+
+def _ids(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | None:
+    return None if value is None else [part.strip() for part in value.split(",")]
 
 
 @click.command()
-@click.option("--nodes", default=2, show_default=True, type=int, help="Machines that the cluster shall have.")
+@click.option(
+    "--nodes",
+    type=int,
+    help="Machines that the cluster shall have; by default as many as --machines names, else 2.",
+)
 @click.option("--gpu-type", help="Short or full name: H100, 'NVIDIA H100 80GB HBM3'.")
 @click.option("--gpus-per-node", type=int, help="GPUs of each machine.")
 @click.option("--fabric-type", help="infiniband or roce.")
 @click.option("--country", help="Name or two-letter code.")
 @click.option("--max-price-per-hour", type=float, help="USD for the whole cluster.")
 @click.option("--fabric-id", help="Exactly this fabric.")
+@click.option(
+    "--machines",
+    metavar="ID,ID,…",
+    callback=_ids,
+    help="Exactly these machines, by executor id, in rank order.",
+)
+@account_option
 @json_option
-def offers(as_json: bool, **selectors: Any) -> None:
+def offers(as_json: bool, account: str | None, **selectors: Any) -> None:
     """The fabrics from which a cluster can be ordered now, cheapest first.
 
     The selectors are those of LiumCluster; the price for all nodes is that of the cluster that they would order.
     """
-    api = connect()
+    api = connect(account)
+    selectors["nodes"] = default_nodes(selectors["machines"]) if selectors["nodes"] is None else selectors["nodes"]
     found = get_offers(api=api, **selectors)
     if as_json:
         print_json([asdict(offer) for offer in found])

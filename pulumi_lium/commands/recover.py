@@ -6,6 +6,7 @@ import os
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,11 +15,11 @@ from ..lifecycle.values import usd
 from ..recovery.accounts import base_url_of, contexts_of
 from ..recovery.export import parse_export
 from ..recovery.intents import state_folder
-from ..recovery.recover import await_others, keep_copy, others_pending, plan
+from ..recovery.recover import Step, await_others, keep_copy, others_pending, plan
 from ..recovery.recover import recover as recover_stack
 from ..recovery.stack import PulumiStack
-from ._edge import MAY_BILL
-from ._recovery import cwd_option, journal, lock_age_option, stack_option, told, wait_option, yes_option
+from ._edge import MAY_BILL, json_option, print_json
+from ._recovery import cwd_option, journal, lock_age_option, speaker, stack_option, told, wait_option, yes_option
 
 
 @click.command()
@@ -27,7 +28,8 @@ from ._recovery import cwd_option, journal, lock_age_option, stack_option, told,
 @lock_age_option
 @wait_option
 @yes_option
-def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, yes: bool) -> None:
+@json_option
+def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, yes: bool, as_json: bool) -> None:
     """Settle the creates that were cut off, and edit the stack's state accordingly.
 
     Each is looked for by its exact name. A cluster that is what the create asked for is adopted into the state: the
@@ -35,29 +37,34 @@ def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, yes: bool) 
 
     Exit codes: 0 settled, 1 failed (the state is as it was), 4 shown only, and it may bill.
     """
+    say = speaker(as_json)
     pulumi = PulumiStack(cwd, stack, os.environ)
     intents = journal()
     config = pulumi.config()
     source, now = f"the export of {stack}", SYSTEM_CLOCK.now()
     export = parse_export(pulumi.export(), source, base_url=base_url_of(config, os.environ), now=now)
     if not export.pending:
-        click.echo(f"No create of a cluster was cut off in {stack}: nothing to do.")
+        say(f"No create of a cluster was cut off in {stack}: nothing to do.")
+        if as_json:
+            print_json(_document([], changed=False))
         return
     contexts = contexts_of(intents, os.environ, told, config=config)
     if yes:
         await_others(intents, export, SYSTEM_CLOCK, told, patience=wait)
     steps = plan(contexts, intents, export)
     for step in steps:
-        click.echo(f"will {step}")
+        say(f"will {step}")
     for other in others_pending(export):
-        click.echo(f"the engine will forget this pending operation too: {other}")
-    if not yes and not (sys.stdin.isatty() and click.confirm("Go on?")):
-        click.echo("Nothing was changed. Run it again with --yes.")
+        say(f"the engine will forget this pending operation too: {other}")
+    if not yes and not (sys.stdin.isatty() and click.confirm("Go on?", err=as_json)):
+        say("Nothing was changed. Run it again with --yes.")
         bills = ", ".join(f"{step.intent.pod_name} ({usd(step.price_per_hour)})" for step in steps)
-        click.echo(f"May bill: {bills}.")
+        if as_json:
+            print_json(_document(steps, changed=False))
+        say(f"May bill: {bills}.")
         raise click.exceptions.Exit(MAY_BILL)
     copy = keep_copy(export, state_folder(os.environ) / "backups", stack, SYSTEM_CLOCK.now())
-    click.echo(f"The state as it was: {copy}")
+    say(f"The state as it was: {copy}")
     steps = recover_stack(
         pulumi,
         contexts,
@@ -69,9 +76,30 @@ def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, yes: bool) 
         patience=wait,
     )
     for step in steps:
-        click.echo(f"done: {step}")
-    click.echo("The state was imported. The next `pulumi up` goes on from it.")
+        say(f"done: {step}")
+    say("The state was imported. The next `pulumi up` goes on from it.")
+    if as_json:
+        print_json({**_document(steps, changed=True), "state_before": str(copy)})
     left = [step for step in steps if step.action == "leave"]
     if left:
-        click.echo(f"May still bill: {'; '.join(step.title for step in left)}.")
+        say(f"May still bill: {'; '.join(step.title for step in left)}.")
         raise click.exceptions.Exit(MAY_BILL)
+
+
+def _document(steps: list[Step], *, changed: bool) -> dict[str, Any]:
+    """For programs. Until something was changed every step is only planned, and its cluster may bill."""
+    documents = [
+        {
+            "action": step.action,
+            "name": step.intent.pod_name,
+            "cluster_id": step.placed.cluster_id if step.placed else None,
+            "price_per_hour": step.price_per_hour,
+            "why": step.why,
+        }
+        for step in steps
+    ]
+    return {
+        "changed": changed,
+        "steps": documents,
+        "may_bill": [document for document in documents if not changed or document["action"] == "leave"],
+    }

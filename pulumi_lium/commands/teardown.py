@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 
@@ -21,8 +24,8 @@ from ..recovery.accounts import base_url_of, contexts_of
 from ..recovery.export import StackExport, parse_export
 from ..recovery.stack import PulumiStack
 from ..recovery.teardown import Outcome, Teardown
-from ._edge import FAILED, MAY_BILL
-from ._recovery import cwd_option, journal, lock_age_option, stack_option, told, wait_option
+from ._edge import FAILED, MAY_BILL, error_document, json_option, print_json
+from ._recovery import cwd_option, journal, lock_age_option, speaker, stack_option, told, wait_option
 
 
 @click.command()
@@ -32,8 +35,9 @@ from ._recovery import cwd_option, journal, lock_age_option, stack_option, told,
 @wait_option
 @click.option("--timeout", type=click.FloatRange(min=1), metavar="SECONDS", help="Limit for each cluster's removal.")
 @click.option("--remove-stack", is_flag=True, help="Remove the stack too, once nothing is left in it.")
+@json_option
 def teardown(
-    stack: str, cwd: Path, lock_age: timedelta, wait: float, timeout: float | None, remove_stack: bool
+    stack: str, cwd: Path, lock_age: timedelta, wait: float, timeout: float | None, remove_stack: bool, as_json: bool
 ) -> None:
     """Delete the stack's clusters, destroy the rest with the engine, sweep, and look again. Safe to repeat.
 
@@ -44,7 +48,7 @@ def teardown(
     Exit codes: 0 nothing is left, 1 failed, or nothing is known since the listing cannot be read, 4 something may
     still bill.
     """
-    interruption = _Interruption()
+    say, interruption = speaker(as_json), _Interruption(as_json)
     pulumi, intents = PulumiStack(cwd, stack, os.environ), journal()
     now = SYSTEM_CLOCK.now
     with ThreadPoolExecutor(3) as pool:
@@ -57,7 +61,7 @@ def teardown(
         export = parse_export(text, f"the export of {stack}", base_url=base_url_of(config, os.environ), now=now())
     interruption.export = export
     if export is None:
-        click.echo(f"There is no stack {stack}: only interrupted orders of it are looked for.")
+        say(f"There is no stack {stack}: only interrupted orders of it are looked for.")
     job = Teardown(
         stack=pulumi,
         contexts=contexts_of(intents, os.environ, told, config=config, require_caller=interruption.require_patience),
@@ -73,13 +77,25 @@ def teardown(
     outcome = job.run(remove_stack=remove_stack)
     for failure in outcome.failures:
         click.echo(f"failed: {failure}", err=True)
-    click.echo(_last_line(outcome, stack))
+    if as_json:
+        print_json(_document(outcome))
+    say(_last_line(outcome, stack))
     if not outcome.known:
         raise click.exceptions.Exit(FAILED)
     if outcome.leftovers:
         raise click.exceptions.Exit(MAY_BILL)
     if outcome.failures:
         raise click.exceptions.Exit(FAILED)
+
+
+def _document(outcome: Outcome) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "removed": outcome.removed,
+        "failures": outcome.failures,
+        "known": outcome.known,
+        "may_bill": [asdict(leftover) for leftover in outcome.leftovers],
+    }
 
 
 def _last_line(outcome: Outcome, stack: str) -> str:
@@ -102,7 +118,8 @@ class _Impatient(LiumError):
 class _Interruption:
     """SIGINT and SIGTERM: the first takes the patience away, the second ends the process, saying what may bill."""
 
-    def __init__(self) -> None:
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
         self.export: StackExport | None = None
         self._came = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -123,5 +140,10 @@ class _Interruption:
             return
         clusters = self.export.clusters if self.export else ()
         named = ", ".join(f"{c.name} (cluster {c.cluster_id}, {usd(c.price_per_hour)})" for c in clusters)
-        os.write(1, f"Ended by {name}. May still bill: {named or 'what this stack has ordered'}.\n".encode())
+        line = f"Ended by {name}. May still bill: {named or 'what this stack has ordered'}."
+        if self._as_json:
+            bills = [{"name": c.name, "cluster_id": c.cluster_id, "price_per_hour": c.price_per_hour} for c in clusters]
+            document = {**error_document("interrupted", line, "Run it again.", MAY_BILL), "may_bill": bills}
+            os.write(1, (json.dumps(document) + "\n").encode())
+        os.write(2 if self._as_json else 1, f"{line}\n".encode())
         os._exit(MAY_BILL)

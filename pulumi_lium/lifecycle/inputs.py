@@ -278,13 +278,18 @@ def parse_properties(
 
 
 def _between_fields(kept: Mapping[str, Any], props: Mapping[str, Any]) -> Failures:
-    failures: Failures = []
-    nodes, machines, keys = kept.get("nodes"), kept.get("machines"), kept.get("ssh_public_keys")
-    if isinstance(nodes, int) and machines is not None and not has_unknown(machines) and len(machines) != nodes:
-        failures.append(("machines", f"names {len(machines)} machines for {nodes} nodes: name as many as `nodes` says"))
-    if (props.get("ssh_public_keys") is None or keys == []) and kept.get("adopt") is None:
+    failures = _between_selectors(kept)
+    no_key = props.get("ssh_public_keys") is None or kept.get("ssh_public_keys") == []
+    if no_key and kept.get("adopt") is None:
         failures.append(("ssh_public_keys", "is missing: at least one public key, or nobody could log in"))
     return failures
+
+
+def _between_selectors(kept: Mapping[str, Any]) -> Failures:
+    nodes, machines = kept.get("nodes"), kept.get("machines")
+    if isinstance(nodes, int) and machines is not None and not has_unknown(machines) and len(machines) != nodes:
+        return [("machines", f"names {len(machines)} machines for {nodes} nodes: name as many as `nodes` says")]
+    return []
 
 
 def cluster_args(props: Mapping[str, Any]) -> ClusterArgs:
@@ -328,6 +333,7 @@ def selectors_of(kept: Mapping[str, Any]) -> Selectors:
 def parse_selectors(props: Mapping[str, Any]) -> tuple[Selectors | None, Failures]:
     """Selectors alone, for a look at the offers; None when one is wrong."""
     kept, failures = parse_properties(props, {name: _OPTIONS[name] for name in SELECTORS}, {})
+    failures += _between_selectors(kept)
     return (None if failures else selectors_of(kept)), failures
 
 

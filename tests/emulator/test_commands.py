@@ -54,6 +54,28 @@ def test_offers_as_json_are_the_plain_data_of_get_offers(command: Command) -> No
     assert len(offer["machines"]) == 2
 
 
+def test_offers_of_the_machines_that_a_program_names(command: Command) -> None:
+    (dallas, *_) = json.loads(command("offers", "--nodes", "4", "--gpu-type", "H100", "--json").stdout)
+    ids = [machine["id"] for machine in reversed(dallas["machines"][1:])]
+    (offer,) = json.loads(command("offers", "--machines", ",".join(ids), "--json").stdout)
+    assert [machine["id"] for machine in offer["machines"]] == ids, "these, in this order"
+    assert offer["price_per_hour"] == sum(machine["price_per_hour"] for machine in dallas["machines"][1:])
+    heading = command("offers", "--machines", ", ".join(ids)).stdout.splitlines()[0]
+    assert "3 nodes" in heading
+    short = command("offers", "--machines", ",".join(ids), "--nodes", "2")
+    assert short.returncode == 2
+    assert "names 3 machines for 2 nodes" in short.stderr
+
+
+def test_offers_and_doctor_of_a_named_account(command: Command, lium_env: dict[str, str]) -> None:
+    env = {"LIUM_API_KEY": "sk_unknown_0123456789", "LIUM_API_KEY_TEAM_A": lium_env["LIUM_API_KEY"]}
+    assert json.loads(command("offers", "--account", "team-a", "--json", env=env).stdout)
+    assert _findings(command("doctor", "--account", "team-a", "--json", env=env))["API key"]["status"] == "OK"
+    missing = command("offers", "--account", "team-b", env=env)
+    assert missing.returncode == 2
+    assert "LIUM_API_KEY_TEAM_B" in missing.stderr
+
+
 def test_offers_says_why_nothing_fits(command: Command) -> None:
     shown = command("offers", "--gpu-type", "B200")
     assert shown.returncode == 0
@@ -128,10 +150,3 @@ def test_doctor_does_not_call_unreadable_good(command: Command, emulator: Emulat
     shown = command("doctor", "--json", env=tools)
     assert shown.returncode == 1
     assert _findings(shown)["cluster template"]["status"] == "UNKNOWN"
-
-
-def test_the_shell_can_complete_commands(command: Command) -> None:
-    script = command(env={"_PULUMI_LIUM_COMPLETE": "bash_source"})
-    assert "_pulumi_lium_completion" in script.stdout
-    asked = {"_PULUMI_LIUM_COMPLETE": "bash_complete", "COMP_WORDS": "pulumi-lium of", "COMP_CWORD": "1"}
-    assert "offers" in command(env=asked).stdout
