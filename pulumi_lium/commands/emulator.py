@@ -51,13 +51,12 @@ def emulator(host: str, port: int, scenario: Path | None, state: Path | None, cl
         parsed = load_scenario(scenario.read_text(encoding="utf-8") if scenario else None)
     except (ScenarioError, OSError, UnicodeDecodeError) as error:
         raise click.ClickException(f"{scenario}: {error}") from error
+    emulator_clock = EmulatorClock(virtual=clock == "virtual")
     try:
         sock = listen(host, port)
-        store = Store(state) if state else None
+        service = Service(parsed, emulator_clock, Store(state) if state else None)
     except (AddressInUse, StoreError) as error:
         raise click.ClickException(str(error)) from error
-    emulator_clock = EmulatorClock(virtual=clock == "virtual")
-    service = Service(parsed, emulator_clock, store)
     if service.resumed:
         ignored = f"; {scenario} is not used" if scenario else ""
         click.echo(f"state: going on with the market in {state}{ignored}", err=True)

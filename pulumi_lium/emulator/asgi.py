@@ -7,6 +7,7 @@ someone asks for /docs or /openapi.json: importing it takes longer than all the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -17,6 +18,7 @@ from . import control as control_plane
 from .control import ControlPlane
 from .exchange import Answer, Cut, Request, envelope, split_path
 from .service import Service, failure
+from .store import StoreError
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -66,13 +68,19 @@ class Emulator:
             await _answer(send, outcome)
 
     async def _exchange(self, request: Request) -> Answer | Cut:
-        admitted = self.service.admit(request)
+        try:
+            admitted = self.service.admit(request)
+        except StoreError as error:
+            return _unkept(error, "unadmitted")
         # The waits are not tied to the connection: the service acts though the caller has gone.
         await asyncio.sleep(admitted.effects.delay_before)
         try:
             outcome = self.service.perform(admitted)
+        except StoreError as error:
+            admitted.entry.status = 500
+            return _unkept(error, admitted.request_id)
         except Exception:  # noqa: BLE001 - the caller still gets an answer in the service's own form
-            traceback.print_exc(file=sys.stderr)
+            _tell(traceback.format_exc())
             admitted.entry.status = 500
             return failure(admitted.request_id)
         await asyncio.sleep(admitted.effects.delay_after)
@@ -81,8 +89,10 @@ class Emulator:
     def _control(self, request: Request) -> Answer:
         try:
             return control_plane.respond(self.control, request)
+        except StoreError as error:
+            return _unkept(error, control_plane.REQUEST_ID)
         except Exception:  # noqa: BLE001 - as above
-            traceback.print_exc(file=sys.stderr)
+            _tell(traceback.format_exc())
             return failure(control_plane.REQUEST_ID)
 
     def _description(self) -> Any:
@@ -91,6 +101,19 @@ class Emulator:
 
             self._described = create_app(self)
         return self._described
+
+
+def _unkept(error: StoreError, request_id: str) -> Answer:
+    """The answer where the state file takes nothing: one line for whoever runs the emulator, too."""
+    _tell(f"{error}\n")
+    return failure(request_id, str(error))
+
+
+def _tell(text: str) -> None:
+    """To whoever runs the emulator. Where that is a file on a full disk, the caller still gets an answer."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def _request(scope: Scope, path: str, body: bytes) -> Request:

@@ -305,6 +305,6 @@ def _is_hidden(row: dict[str, Any], hidden: list[HideMemberFault]) -> bool:
     )
 
 
-def failure(request_id: str) -> Answer:
+def failure(request_id: str, message: str = status_text(500)) -> Answer:
     """The answer where the emulator itself is at fault."""
-    return Answer.of_json(500, envelope(500, "internal_error", status_text(500), request_id))
+    return Answer.of_json(500, envelope(500, "internal_error", message, request_id))

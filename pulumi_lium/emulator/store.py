@@ -12,9 +12,10 @@ from typing import Any
 FORMAT = 1
 APPLICATION = 0x4C49554D
 """Marks the file as this program's, so that no other database is taken for a market."""
+_UNWRITTEN = "what this request did is not on disk, and is written with the next one that finds room: free some"
 
 
-class StoreError(ValueError):
+class StoreError(Exception):
     """The state file cannot be used; the text names it and says what to do."""
 
 
@@ -28,18 +29,19 @@ class Store:
     def __init__(self, path: Path) -> None:
         """Open or make the file. Raises StoreError where that fails, or where another process has it open."""
         self.path = path
-        try:
+        with self._failing(
+            "use a file that no other emulator has open and that this program wrote, or a new one, on a disk with space"
+        ):
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
-            self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
-            self._check()
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._prepare()
-        except sqlite3.Error as error:
-            raise StoreError(
-                f"state file {path}: {error}; use a file that no other emulator has open and that this program wrote, "
-                f"or a new one"
-            ) from error
+            try:
+                self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+                self._check()
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = FULL")
+                self._prepare()
+            except BaseException:
+                self._db.close()
+                raise
 
     def _check(self) -> None:
         empty = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
@@ -69,23 +71,24 @@ class Store:
 
     def load(self) -> dict[str, Any] | None:
         """The stored market, as `Market.restore` takes it; None where the file holds none yet."""
-        meta = self._db.execute("SELECT value FROM meta").fetchone()
-        if meta is None:
-            return None
-        tables: dict[str, dict[str, Any]] = {}
-        for kind, identity, value in self._db.execute("SELECT kind, id, value FROM record"):
-            tables.setdefault(kind, {})[identity] = json.loads(value)
-        return {"meta": json.loads(meta[0]), "tables": tables}
+        with self._failing("it is damaged: start with a new file"):
+            meta = self._db.execute("SELECT value FROM meta").fetchone()
+            if meta is None:
+                return None
+            tables: dict[str, dict[str, Any]] = {}
+            for kind, identity, value in self._db.execute("SELECT kind, id, value FROM record"):
+                tables.setdefault(kind, {})[identity] = json.loads(value)
+            return {"meta": json.loads(meta[0]), "tables": tables}
 
     def replace(self, market: dict[str, Any]) -> None:
-        """Forget the stored market and keep this one (`Market.snapshot`)."""
-        with self._transaction():
+        """Forget the stored market and keep this one (`Market.snapshot`). Raises StoreError where it cannot be kept."""
+        with self._failing(_UNWRITTEN), self._transaction():
             self._db.execute("DELETE FROM record")
             self._write(market["meta"], market["tables"])
 
     def commit(self, changes: dict[str, Any]) -> None:
-        """Add what has changed (`Market.take_changes`). It is on disk when this returns."""
-        with self._transaction():
+        """Add what has changed (`Market.take_changes`). It is on disk when this returns; else StoreError is raised."""
+        with self._failing(_UNWRITTEN), self._transaction():
             self._db.executemany(
                 "DELETE FROM record WHERE kind = ? AND id = ?",
                 ((kind, identity) for kind, identities in changes["drop"].items() for identity in identities),
@@ -111,7 +114,15 @@ class Store:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # a full disk has ended it already
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
+
+    @contextmanager
+    def _failing(self, advice: str) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, json.JSONDecodeError) as error:
+            raise StoreError(f"state file {self.path}: {error}; {advice}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import subprocess
 import sys
@@ -14,10 +13,7 @@ import pytest
 import requests
 import yaml
 
-from pulumi_lium.emulator.clock import EmulatorClock
-from pulumi_lium.emulator.exchange import Answer, Cut, Request
-from pulumi_lium.emulator.scenario import builtin_scenario, load_scenario
-from pulumi_lium.emulator.service import Service
+from pulumi_lium.emulator.scenario import builtin_scenario
 from pulumi_lium.emulator.store import Store, StoreError
 from tests.emulator.test_control import KEY, order, order_body, pods, send
 from tools.emulator import Emulator
@@ -109,34 +105,6 @@ def test_a_real_clock_goes_on_billing_while_it_was_down(tmp_path: Path, start_em
     first.kill()
     second = start_emulator("--state", str(file), "--clock", "real")
     assert {pod["status"] for pod in pods(second)} == {"RUNNING"}
-
-
-def test_a_change_that_could_not_be_written_is_written_with_the_next(tmp_path: Path) -> None:
-    class FullDisk(Store):
-        full = False
-
-        def commit(self, changes: dict[str, Any]) -> None:
-            if self.full:
-                raise sqlite3.OperationalError("database or disk is full")
-            super().commit(changes)
-
-    def register(service: Service, name: str) -> Answer | Cut:
-        body = json.dumps({"name": name, "public_key": f"ssh-ed25519 {name}"}).encode()
-        headers = {"x-api-key": KEY["X-API-KEY"]}
-        return service.perform(service.admit(Request("POST", ("ssh-keys",), {}, headers, body)))
-
-    file = tmp_path / "market.db"
-    store = FullDisk(file)
-    service = Service(load_scenario(None), EmulatorClock(virtual=True), store)
-    store.full = True
-    with pytest.raises(sqlite3.OperationalError):
-        register(service, "one")
-    store.full = False
-    register(service, "two")
-    service.close()
-    again = Service(load_scenario(None), EmulatorClock(virtual=True), Store(file))
-    assert [row["name"] for row in again.market.ssh_keys(KEY["X-API-KEY"])] == ["one", "two"]
-    again.close()
 
 
 def test_two_emulators_cannot_share_a_file(tmp_path: Path, start_emulator: Start) -> None:
