@@ -34,8 +34,12 @@ def resume(ctx: Context, args: ClusterArgs, inputs: Mapping[str, Any]) -> tuple[
     """
     if not args.owner:
         return None
-    _await_others(ctx, args.owner)
-    waiting = ctx.intents.claim_abandoned(args.owner)
+    try:
+        _await_others(ctx, args.owner)
+        waiting = ctx.intents.claim_abandoned(args.owner)
+    except LiumError as error:
+        error.hint = f"Nothing was ordered. {error.hint or error.advice}".rstrip()
+        raise
     adopted: tuple[str, dict[str, Any]] | None = None
     try:
         while waiting:
