@@ -13,7 +13,8 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.lium.cluster.plugins.module_utils._record import merge_by_id
-from ansible_collections.lium.cluster.plugins.plugin_utils._fabric import compare_hosts
+from ansible_collections.lium.cluster.plugins.plugin_utils._fabric import compare_hosts, groups_of
+from ansible_collections.lium.cluster.plugins.plugin_utils._page.page import render_page
 from ansible_collections.lium.cluster.plugins.plugin_utils._report import (
     build_report,
     facts_of_host,
@@ -21,6 +22,8 @@ from ansible_collections.lium.cluster.plugins.plugin_utils._report import (
     records_of_host,
     render,
 )
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.results import ResultsError, for_report
+from ansible_collections.lium.cluster.plugins.plugin_utils._sale import sale
 from ansible_collections.lium.cluster.plugins.plugin_utils._wireguard_pairs import collect_tests, pair_records
 
 display = Display()
@@ -38,6 +41,8 @@ class ActionModule(ActionBase):
             argument_spec={
                 "results": {"type": "list", "elements": "str", "required": True},
                 "path": {"type": "path"},
+                "page": {"type": "path"},
+                "roce_results": {"type": "path"},
                 "playbook": {"type": "str", "default": "audit"},
                 "fail_on_must_fix": {"type": "bool", "default": True},
             }
@@ -57,7 +62,9 @@ class ActionModule(ActionBase):
         for found in (compare_hosts(facts), pair_records(facts, tests)):
             for host, compared in found.items():
                 records[host] = merge_by_id(records[host], compared)
-        report = build_report(records, options["playbook"], datetime.now(timezone.utc))
+        roce = self._measured(options["roce_results"])
+        fabrics = sale(groups_of(facts), records, roce["fabrics"] if roce else ())
+        report = build_report(records, options["playbook"], datetime.now(timezone.utc), fabrics)
         if tests:
             report["wireguard_pairs"] = [test.as_dict() for test in tests]
         display.display(render(report))
@@ -66,22 +73,33 @@ class ActionModule(ActionBase):
         result.update(changed=False, status=report["status"], counts=report["counts"])
         message = failure_message(report)
         if options["path"]:
-            result["path"] = self._save(report, options["path"])
+            result["path"] = self._save(options["path"], json.dumps(report, indent=2) + "\n")
+        if options["page"]:
+            result["page"] = self._save(options["page"], render_page(report, roce))
+            display.display(f"The report as a page: {result['page']}")
         result["failed"] = bool(message) and options["fail_on_must_fix"]
         result["msg"] = message or "no host must be fixed"
         return result
 
-    def _save(self, report: dict[str, Any], path: str) -> str:
+    def _measured(self, path: str | None) -> dict[str, Any] | None:
+        """The results of a verification; None where there are none. One that cannot be read costs the matrix alone."""
+        if not path:
+            return None
+        try:
+            return for_report(path)
+        except ResultsError as exc:
+            display.warning(f"the report is without the pairs of the last verification: {exc}")
+            return None
+
+    def _save(self, path: str, text: str) -> str:
         """Writes the file in one step, so that a reader never meets half of it."""
         path = os.path.abspath(path)
         if self._task.check_mode:
             return path
-        temporary = f"{path}.new"
         try:
-            with open(temporary, "w", encoding="utf-8") as stream:
-                json.dump(report, stream, indent=2)
-                stream.write("\n")
-            os.replace(temporary, path)
+            with open(f"{path}.new", "w", encoding="utf-8") as stream:
+                stream.write(text)
+            os.replace(f"{path}.new", path)
         except OSError as exc:
             raise AnsibleActionFail(f"the report could not be written to {path}: {exc.strerror}") from exc
         return path

@@ -27,6 +27,14 @@ options:
   path:
     description: File for the JSON report, as C(docs/schema/report.schema.json) has it. Not written in check mode.
     type: path
+  page:
+    description: File for the report as one HTML page with nothing outside it. Not written in check mode.
+    type: path
+  roce_results:
+    description:
+      - Results of the playbook C(lium.cluster.verify_roce). Where the file exists, the page has the matrix of pairs,
+        and only hosts whose every pair is proven count as sellable.
+    type: path
   playbook:
     description: Name of the playbook, for the report.
     type: str
@@ -65,5 +73,9 @@ counts:
 path:
   description: File of the report.
   returned: when O(path) is given
+  type: str
+page:
+  description: File of the page.
+  returned: when O(page) is given
   type: str
 """

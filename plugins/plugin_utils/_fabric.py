@@ -101,10 +101,15 @@ def _infiniband_ports(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [port for port in ports if port["link_layer"] == "InfiniBand" and port["state"].endswith(": ACTIVE")]
 
 
+def groups_of(facts: Facts) -> dict[str, list[str]]:
+    """Fabric -> hosts, as the platform will group them (P5, P9). A host without facts of its ports is in none."""
+    known = {host: values for host, values in facts.items() if "rdma" in values}
+    groups = {f"segment {name}": hosts for name, hosts in _segments(known).items()}
+    return groups | {f"subnet manager {name}": hosts for name, hosts in _infiniband(known).items()}
+
+
 def _groups(facts: Facts) -> Iterable[tuple[str, Record]]:
-    groups = {f"segment {name}": hosts for name, hosts in _segments(facts).items()}
-    groups |= {f"subnet manager {name}": hosts for name, hosts in _infiniband(facts).items()}
-    for name, hosts in groups.items():
+    for name, hosts in groups_of(facts).items():
         for host in hosts:
             if len(hosts) > 1:
                 yield host, GROUP.ok(f"{name}: {', '.join(hosts)}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.lium.cluster.plugins.module_utils._record import (
     MUST_FIX,
@@ -23,6 +23,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._record import (
     merge_by_id,
     worst_status,
 )
+from ansible_collections.lium.cluster.plugins.plugin_utils._sale import sale_lines
 
 SCHEMA = "lium.cluster.report/1"
 
@@ -81,8 +82,13 @@ def _no_answer(record_id: str, title: str, result: Mapping[str, Any], fix: str) 
     )
 
 
-def build_report(records: Mapping[str, Sequence[Record]], playbook: str, at: datetime) -> dict[str, Any]:
-    """The report as the JSON file holds it (docs/schema/report.schema.json). ``at`` is aware."""
+def build_report(
+    records: Mapping[str, Sequence[Record]], playbook: str, at: datetime, fabrics: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """The report as the JSON file holds it (docs/schema/report.schema.json).
+
+    ``at`` is aware; ``fabrics`` are those of `_sale.sale`.
+    """
     hosts = [
         {
             "name": name,
@@ -99,14 +105,20 @@ def build_report(records: Mapping[str, Sequence[Record]], playbook: str, at: dat
         "playbook": playbook,
         "status": worst_status(host["status"] for host in hosts),
         "counts": counts,
+        "fabrics": list(fabrics),
         "hosts": hosts,
     }
 
 
+def areas_of(hosts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The columns of the table: the first word of the records' ids, in the order in which the checks run."""
+    return list(dict.fromkeys(record["id"].split(".")[0] for host in hosts for record in host["records"]))
+
+
 def render(report: Mapping[str, Any]) -> str:
-    """The last screen: hosts by area, then what to do, hosts with the same task together."""
+    """The last screen: hosts by area, what to do (hosts with the same task together), and what can be sold."""
     hosts = report["hosts"]
-    areas = list(dict.fromkeys(record["id"].split(".")[0] for host in hosts for record in host["records"]))
+    areas = areas_of(hosts)
     rows = [["host", *areas]]
     for host in hosts:
         cells = []
@@ -118,23 +130,43 @@ def render(report: Mapping[str, Any]) -> str:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     lines.insert(1, "  ".join("-" * width for width in widths))
     lines += ["", "ok  WARN  FIX must be fixed  ? could not be read  - left out", ""]
-    return "\n".join(lines + _next_steps(hosts))
+    lines += _step_lines(hosts)
+    if report["fabrics"]:
+        lines += ["", *sale_lines(report["fabrics"])]
+    return "\n".join(lines)
 
 
-def _next_steps(hosts: Sequence[Mapping[str, Any]]) -> list[str]:
-    steps: dict[tuple[str, str, str, str], list[str]] = {}
+class Step(NamedTuple):
+    """What has to be done, on all hosts that need the same."""
+
+    status: str
+    id: str
+    title: str
+    observed: str
+    remediation: str
+    hosts: list[str]
+
+
+def next_steps(hosts: Sequence[Mapping[str, Any]]) -> list[Step]:
+    """What has to be done, the worst first."""
+    steps: dict[tuple[str, ...], Step] = {}
     for host in hosts:
         for record in host["records"]:
             if record["remediation"]:
-                key = (record["status"], record["id"], record["observed"], record["remediation"])
-                steps.setdefault(key, []).append(host["name"])
+                key = tuple(record[name] for name in ("status", "id", "observed", "remediation"))
+                title = record["title"]
+                steps.setdefault(key, Step(key[0], key[1], title, key[2], key[3], [])).hosts.append(host["name"])
+    return sorted(steps.values(), key=lambda step: STATUSES.index(step.status))
+
+
+def _step_lines(hosts: Sequence[Mapping[str, Any]]) -> list[str]:
+    steps = next_steps(hosts)
     if not steps:
         return ["Nothing to do."]
     lines = ["What to do next"]
-    for status, record_id, observed, remediation in sorted(steps, key=lambda key: STATUSES.index(key[0])):
-        names = ", ".join(steps[status, record_id, observed, remediation])
-        lines.append(f"  {status:<8}  {record_id}  ({names})")
-        for label, text in (("seen", observed), ("do", remediation)):
+    for step in steps:
+        lines.append(f"  {step.status:<8}  {step.id}  ({', '.join(step.hosts)})")
+        for label, text in (("seen", step.observed), ("do", step.remediation)):
             lines += textwrap.wrap(text, 116, initial_indent=f"    {label + ':':<6}", subsequent_indent=" " * 10)
     return lines
 

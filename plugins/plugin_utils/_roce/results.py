@@ -106,11 +106,38 @@ def mark_outliers(records: Records) -> None:
 
 def load(path: str) -> list[dict[str, Any]]:
     """The records of an earlier run; none where the file does not exist yet. Raises :class:`ResultsError`."""
+    content = _read(path)
+    return [] if content is None else list(content["records"])
+
+
+def for_report(path: str) -> dict[str, Any] | None:
+    """An earlier run with its verdicts (docs/schema/roce.schema.json); None where the file does not exist.
+
+    Raises :class:`ResultsError`, also for a file that lacks what the report shows.
+    """
+    content = _read(path)
+    if content is None:
+        return None
+    fabrics = content.get("fabrics")
+    if not isinstance(fabrics, list):
+        raise ResultsError(f"{path}: has no list of fabrics")
+    for rows, wanted in ((fabrics, _SHOWN_OF_FABRIC), (content["records"], _SHOWN_OF_RECORD)):
+        for row in rows:
+            if not isinstance(row, dict) or not wanted <= set(row):
+                raise ResultsError(f"{path}: an entry lacks {', '.join(sorted(wanted - set(row)))}")
+    return content
+
+
+_SHOWN_OF_FABRIC = {"segment", "hosts", "pairs", "proven", "failed", "not_measured", "guilty", "blocking"}
+_SHOWN_OF_RECORD = {"a", "b", "status", "gigabits_per_second", "share", "cause"}
+
+
+def _read(path: str) -> dict[str, Any] | None:
     try:
         with open(path, encoding="utf-8") as stream:
             content = json.load(stream)
     except FileNotFoundError:
-        return []
+        return None
     except (OSError, ValueError) as exc:
         raise ResultsError(
             f"{path}: not a readable file of results ({exc}); move it away to measure all pairs anew"
@@ -118,7 +145,7 @@ def load(path: str) -> list[dict[str, Any]]:
     records = content.get("records") if isinstance(content, dict) else None
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise ResultsError(f"{path}: has no list of records; move it away to measure all pairs anew")
-    return records
+    return dict(content)
 
 
 def still_proven(
