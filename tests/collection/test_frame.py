@@ -53,6 +53,7 @@ def test_role_skeleton(role: str) -> None:
     folder = ROOT / "roles" / role
     for name in ("tasks/main.yml", "defaults/main.yml", "meta/main.yml", "meta/argument_specs.yml", "README.md"):
         assert (folder / name).is_file(), name
+    assert (ROOT / "extensions" / "molecule" / role / "molecule.yml").is_file(), "`molecule test -s ROLE` runs each role"
 
 
 @pytest.fixture(scope="module")
