@@ -242,8 +242,16 @@ def _status_answer(fault: StatusFault, request_id: str) -> Answer:
     body = fault.body
     if body is None:
         phrase = status_text(fault.code)
-        body = envelope(fault.code, phrase.lower().replace(" ", "_"), phrase, request_id)
+        body = envelope(fault.code, _error_code(fault.code), phrase, request_id)
     return Answer(fault.code, json_bytes(body), headers)
+
+
+def _error_code(status: int) -> str:
+    """The code that goes with a status where nothing says it more exactly (contract 2.2)."""
+    if status >= 500:
+        return "server_error"
+    known = {401: "invalid_api_key", 403: "permission_denied", 429: "rate_limited"}
+    return known.get(status, status_text(status).lower().replace(" ", "_"))
 
 
 def _row(armed: _Armed) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def test_a_status_without_a_body_has_the_services_envelope() -> None:
     assert ending.answer.status == 429
     assert ending.answer.headers["retry-after"] == "7"
     assert json.loads(ending.answer.body)["error"] == {
-        "code": "too_many_requests",
+        "code": "rate_limited",
         "message": "Too Many Requests",
         "hint": None,
         "request_id": "req-1",
