@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -25,11 +26,21 @@ def span(ctx: click.Context, param: click.Parameter, value: str | None) -> timed
         raise click.BadParameter(str(error)) from error
 
 
+class Seconds(click.FloatRange):
+    """A number of seconds. Not a number is refused: it would be compared with every time, and never reached."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value} is no number of seconds.", param, ctx)
+        return seconds
+
+
 wait_option = click.option(
     "--wait",
     default=330.0,
     show_default=True,
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     metavar="SECONDS",
     help="How long to wait for an order whose answer was lost: the service may still be at work on it for 300 s."
     " Ended sooner, it stays open and the exit code is 4.",

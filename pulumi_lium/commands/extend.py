@@ -45,6 +45,8 @@ def extend(
     """
     if (cluster is None) == (stack is None):
         raise click.UsageError("Name the cluster: its id, or --stack.")
+    if cluster is not None and not cluster.strip():
+        raise click.UsageError("The cluster's id is empty.")
     if (total is None) == (by is None):
         raise click.UsageError("Say until when: --ttl or --by.")
     config: dict[str, str] = {}

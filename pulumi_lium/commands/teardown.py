@@ -25,7 +25,7 @@ from ..recovery.export import StackExport, parse_export
 from ..recovery.stack import PulumiStack
 from ..recovery.teardown import Outcome, Teardown
 from ._edge import FAILED, MAY_BILL, error_document, json_option, print_json
-from ._recovery import cwd_option, journal, lock_age_option, speaker, stack_option, told, wait_option
+from ._recovery import Seconds, cwd_option, journal, lock_age_option, speaker, stack_option, told, wait_option
 
 
 @click.command()
@@ -33,7 +33,7 @@ from ._recovery import cwd_option, journal, lock_age_option, speaker, stack_opti
 @cwd_option
 @lock_age_option
 @wait_option
-@click.option("--timeout", type=click.FloatRange(min=1), metavar="SECONDS", help="Limit for each cluster's removal.")
+@click.option("--timeout", type=Seconds(min=1), metavar="SECONDS", help="Limit for each cluster's removal.")
 @click.option("--remove-stack", is_flag=True, help="Remove the stack too, once nothing is left in it.")
 @json_option
 def teardown(

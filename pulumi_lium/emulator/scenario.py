@@ -230,6 +230,8 @@ def load_scenario(source: str | Mapping[str, Any] | None = None) -> Scenario:
             data = yaml.safe_load(data)
         except yaml.YAMLError as error:
             raise ScenarioError([f"not YAML: {' '.join(str(error).split())}"]) from None
+        except RecursionError:
+            raise ScenarioError(["is nested too deeply"]) from None
     if not isinstance(data, Mapping):
         raise ScenarioError([f"the top must be a mapping with accounts and providers, not {type(data).__name__}"])
     try:

@@ -57,6 +57,9 @@ class _Server(uvicorn.Server):
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket bound to the address; port 0 takes a free one. Raises AddressInUse where it cannot be had."""
+    if not host.strip():
+        # The socket would take it for every address of the machine, and the keys here are no secret.
+        raise AddressInUse("the host is empty: name an address with --host, 127.0.0.1 for this machine alone")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -68,7 +71,7 @@ def listen(host: str, port: int) -> socket.socket:
         sock.close()
         raise AddressInUse(
             f"cannot listen on {host} port {port}: {error.strerror or error}; "
-            "choose another with --port, or --port 0 for a free one"
+            "choose another with --host or --port; --port 0 takes a free one"
         ) from error
     return sock
 

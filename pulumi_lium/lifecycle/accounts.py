@@ -17,6 +17,8 @@ def settings_for(config: Callable[[str], Any], environ: Mapping[str, str], accou
     base_url = config("lium:baseUrl")
     if account is None:
         return Settings.from_env(environ, api_key=config("lium:apiKey"), base_url=base_url)
+    if not account.strip():
+        raise InvalidArgument("The account's name is empty.", hint="Leave it out, or name a configured account.")
     variable = "LIUM_API_KEY_" + "".join(c if c.isalnum() else "_" for c in account.upper())
     key = config(f"lium:apiKey-{account}") or environ.get(variable)
     if not key:

@@ -27,7 +27,7 @@ UNKNOWN: Final = _Unknown.UNKNOWN
 
 Unknown = Literal[_Unknown.UNKNOWN]
 
-_TTL = re.compile(r"(\d+(?:\.\d+)?)(m|h|d)")
+_TTL = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|h|d)")
 _UNIT_SECONDS = {"m": 60, "h": 3600, "d": 86400}
 _LONGEST_TTL = 365 * 86400
 _LONGEST_FIRST_PART = 40

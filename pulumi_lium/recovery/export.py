@@ -134,7 +134,7 @@ def parse_export(text: str, source: str, *, base_url: str, now: datetime) -> Sta
     """
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadExport(source, "", f"is no JSON ({error})") from error
     if not isinstance(document, dict):
         raise BadExport(source, "", "holds no JSON object")

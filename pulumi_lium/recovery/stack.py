@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from pulumi_lium.api.errors import LiumError
+from pulumi_lium.api.errors import InvalidArgument, LiumError
 
 _MISSING = re.compile(r"no stack named '[^']*' found", re.IGNORECASE)
 _LOCK = re.compile(r"created by (?P<user>[^@\s]+)@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<at>\S+)")
@@ -60,6 +60,9 @@ class PulumiStack:
     """A stack of the project in `cwd`. Every command gets `environ`, asks nothing, and is out of reach of a Ctrl-C."""
 
     def __init__(self, cwd: Path, name: str, environ: Mapping[str, str]) -> None:
+        if not name.strip():
+            # The CLI would take the stack that happens to be selected in that folder.
+            raise InvalidArgument("The stack's name is empty.", hint="Name the stack.")
         self.cwd, self.name = cwd, name
         self._environ = dict(environ)
 
