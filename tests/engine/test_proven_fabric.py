@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.engine.conftest import MakeStack
-from tests.support.clusters import cluster, live, market, program
+from tests.support.clusters import cluster, live, program, unmeasured
 from tools.emulator import Emulator
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,16 +25,6 @@ def verified(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     done = subprocess.run([*command, "--results", str(results)], cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     return dict(json.loads(results.read_text()))
-
-
-def unmeasured(hosts: list[str]) -> dict[str, Any]:
-    """A market whose only fabric is these hosts on RoCE, of which no pair is measured yet."""
-    scenario = market(hosts=len(hosts))
-    (provider,) = scenario["providers"]
-    provider["fabrics"] = [{"name": "roce0", "type": "roce", "segment": "10.77.0.0/24", "link_rate": "200 Gb/sec"}]
-    for host, name in zip(provider["hosts"], hosts, strict=True):
-        host.update(id=name, fabric="roce0")
-    return scenario
 
 
 def test_the_proven_fabric_is_offered_and_ordered(

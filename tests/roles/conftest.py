@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 from tests.collection.conftest import ROOT, ansible_env, ansible_tool
+
+# For the way from a bare rack to an ordered cluster.
+from tests.engine.conftest import engine_env, make_stack, pulumi_cli  # noqa: F401
 from tests.rack.host import Host
 from tests.rack.rack import Rack
 

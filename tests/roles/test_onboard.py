@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.engine.conftest import MakeStack
 from tests.rack.rack import Rack
 from tests.roles.conftest import Playbook, differences, snapshot
+from tests.support.clusters import cluster, live, program, unmeasured
+from tools.emulator import Emulator
 
 pytestmark = [pytest.mark.rack, pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -21,7 +25,12 @@ PACKAGE_MANAGER = r"/etc/(group|gshadow|passwd|shadow|subuid|subgid)-? |/etc/ld\
 
 
 def test_bare_host_is_onboarded_and_offboarded(
-    rack: Rack, inventory: Callable[[Rack], Path], playbook: Playbook
+    rack: Rack,
+    inventory: Callable[[Rack], Path],
+    playbook: Playbook,
+    make_stack: MakeStack,
+    engine_env: dict[str, str],
+    emulator: Emulator,
 ) -> None:
     hosts = inventory(rack)
     before = {host.name: snapshot(host) for host in rack.hosts}
@@ -51,6 +60,8 @@ def test_bare_host_is_onboarded_and_offboarded(
         host.name: NOT_OURS for host in rack.hosts
     }
 
+    the_verified_hosts_are_ordered(rack, hosts, playbook, make_stack, engine_env, emulator)
+
     rebooted = rack.hosts[0]
     rebooted.reboot()
     assert set(rebooted.run("lsmod").stdout.split()) >= {"ib_uverbs", "rdma_ucm", "wireguard"}, "also after a reboot"
@@ -63,6 +74,37 @@ def test_bare_host_is_onboarded_and_offboarded(
         assert host.run("ls /var/lib/lium-cluster", check=False).returncode != 0
     again = playbook("offboard", hosts)
     assert again.changed == {host.name: 0 for host in rack.hosts}, again.screen
+
+
+def the_verified_hosts_are_ordered(
+    rack: Rack,
+    hosts: Path,
+    playbook: Playbook,
+    make_stack: MakeStack,
+    engine_env: dict[str, str],
+    emulator: Emulator,
+) -> None:
+    """What the verification measured is what the service sells from then on, and `pulumi up` orders it."""
+    names = [host.name for host in rack.hosts]
+    results = hosts.with_name("lium-roce.json")
+    patience = {"pair_timeout_s": 150, "listen_wait_s": 90, "patience_s": 60}  # processors are emulated
+    done = playbook(
+        "verify_roce",
+        hosts,
+        roce_verify_results=str(results),
+        **{f"roce_verify_{name}": value for name, value in patience.items()},
+    )
+    assert done.rc == 0, done.screen
+    assert f"Sellable as one cluster: all {len(names)} hosts" in done.screen
+    emulator.reset(unmeasured(names))
+    stack = make_stack(program(cluster(nodes=len(names), fabric_type="roce")), env=engine_env)
+    stack.up(ok=False)
+    assert live(emulator) == [], "nothing is on sale before a pair is measured"
+    emulator.call("POST", "measurements", json.loads(results.read_text(encoding="utf-8")))
+    stack.up()
+    assert sorted(pod["executor"]["id"] for pod in live(emulator)) == sorted(names)
+    stack.destroy()
+    assert live(emulator) == []
 
 
 def test_faults_of_the_fabric_are_named(

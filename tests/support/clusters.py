@@ -25,6 +25,16 @@ def cluster(name: str = "train", variable: str = "first", **inputs: Any) -> str:
     return f"{variable} = lium.LiumCluster({name!r}, {given})"
 
 
+def unmeasured(hosts: list[str]) -> dict[str, Any]:
+    """A market whose only fabric is these hosts on RoCE, of which no pair is measured yet."""
+    scenario = market(hosts=len(hosts))
+    (provider,) = scenario["providers"]
+    provider["fabrics"] = [{"name": "roce0", "type": "roce", "segment": "10.77.0.0/24", "link_rate": "200 Gb/sec"}]
+    for host, name in zip(provider["hosts"], hosts, strict=True):
+        host.update(id=name, fabric="roce0")
+    return scenario
+
+
 def market(
     *,
     hosts: int = 4,
