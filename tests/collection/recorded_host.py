@@ -10,6 +10,8 @@ import json
 import random
 from pathlib import Path
 
+from tests.collection.lossless import outputs
+
 PROC_NET_HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"
 EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 
@@ -144,9 +146,10 @@ def add_device(host: RecordedHost, card: Card, index: int, address: str | None, 
         host.files[f"/proc/sys/net/ipv4/conf/{netdev}/{key}"] = value
     gids = usual_gids(address, card.driver) if address else [("fe80:0000:0000:0000:966d:aeff:fe11:2233", "RoCE v2")]
     host.set_gids(name, gids, netdev)
-    host.answer(
-        f"ethtool -a {netdev}", f"Pause parameters for {netdev}:\nAutonegotiate:\toff\nRX:\t\toff\nTX:\t\toff\n\n"
-    )
+    host.answer(f"ethtool -a {netdev}", outputs.PAUSE_OFF.format(netdev))
+    host.files |= outputs.good_files(card.driver, name, netdev)
+    for line, stdout in outputs.good_commands(card.driver, netdev).items():
+        host.answer(line, stdout)
     return name
 
 

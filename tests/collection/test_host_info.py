@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.lium.cluster.plugins.module_utils._checks.host import look
+from ansible_collections.lium.cluster.plugins.module_utils._lossless.checks import look_at_lossless
 from ansible_collections.lium.cluster.plugins.module_utils._probe import open_probe
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.checks import look_at_wireguard
@@ -67,10 +68,11 @@ def look_at(host: RecordedHost, folder: Path) -> dict[str, Record]:
 
 
 def look_at_all(host: RecordedHost, folder: Path) -> dict[str, Record]:
-    """The records of `wireguard_info` as well."""
+    """The records of `wireguard_info` and `lossless_info` as well."""
     found = look(open_probe(str(host.write(folder)), {}), {}).records
     overlay = look_at_wireguard(open_probe(str(folder), {}), {"ports": [51820]}).records
-    return {record.id: record for record in (*found, *overlay)}
+    lossless = look_at_lossless(open_probe(str(folder), {}), {}).records
+    return {record.id: record for record in (*found, *overlay, *lossless)}
 
 
 @pytest.mark.parametrize("seed", range(100))

@@ -62,24 +62,37 @@ def parse_ip_route(text: str, tool: str = "ip -j route show") -> list[Route]:
 
 @dataclasses.dataclass(frozen=True)
 class Pause:
-    """Link-level pause frames. ``supported`` is False for a driver without them."""
+    """Link-level pause frames as configured. ``supported`` is False for a driver without them.
+
+    What was negotiated with the link partner is None where the tool does not show it.
+    """
 
     supported: bool
     rx: bool
     tx: bool
+    autoneg: bool | None = None
+    rx_negotiated: bool | None = None
+    tx_negotiated: bool | None = None
 
 
 def parse_ethtool_pause(done: Completed) -> Pause:
     """``ethtool -a``; it prints its head line even where the driver then answers "not supported"."""
     if done.rc != 0:
-        if "Operation not supported" in done.stderr:
+        if "Operation not supported" in done.stderr + done.stdout:
             return Pause(False, False, False)
         raise ParseError("ethtool -a", "failed", done.first_error)
     values = {}
     for line in done.stdout.splitlines():
         key, found, value = line.partition(":")
-        if found and key.strip() in ("RX", "TX"):
-            values[key.strip()] = value.strip()
-    if set(values) != {"RX", "TX"} or not set(values.values()) <= {"on", "off"}:
+        if found and value.strip() in ("on", "off"):
+            values[key.strip()] = value.strip() == "on"
+    if "RX" not in values or "TX" not in values:
         raise ParseError("ethtool -a", "RX and TX are not both shown", done.stdout)
-    return Pause(True, values["RX"] == "on", values["TX"] == "on")
+    return Pause(
+        True,
+        values["RX"],
+        values["TX"],
+        autoneg=values.get("Autonegotiate"),
+        rx_negotiated=values.get("RX negotiated"),
+        tx_negotiated=values.get("TX negotiated"),
+    )

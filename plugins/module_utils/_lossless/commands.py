@@ -1,0 +1,115 @@
+# Copyright: the pulumi-lium authors
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that set what the lossless check looks at: on a host by tool, and on a switch as text for its operator.
+
+For internal use of the collection; may change in any release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ansible_collections.lium.cluster.plugins.module_utils._lossless.policy import Target
+from ansible_collections.lium.cluster.plugins.module_utils._lossless.rails import BNXT, MLX5, Leg
+from ansible_collections.lium.cluster.plugins.module_utils._lossless.settings import DSCP, PRIORITIES
+from ansible_collections.lium.cluster.plugins.module_utils._lossless.sources import CONFIGFS
+
+MLNX_QOS, DCB = "mlnx_qos", "dcb"
+
+
+def set_pfc(leg: Leg, tool: str, priorities: Iterable[int]) -> list[str]:
+    wanted = set(priorities)
+    if tool == MLNX_QOS:
+        return [f"mlnx_qos -i {leg.netdev} --pfc {','.join('1' if number in wanted else '0' for number in PRIORITIES)}"]
+    on = "".join(f" {number}:on" for number in sorted(wanted))
+    return [f"dcb pfc set dev {leg.netdev} prio-pfc all:off{on}"]
+
+
+def set_trust(leg: Leg, tool: str, mode: str) -> list[str]:
+    """``dcb`` has no word for it: the first DSCP entry makes the driver trust DSCP, and no entry takes it back."""
+    if tool == MLNX_QOS:
+        return [f"mlnx_qos -i {leg.netdev} --trust {mode}"]
+    return [] if mode == DSCP else [f"dcb app flush dev {leg.netdev} dscp-prio"]
+
+
+def set_dscp(leg: Leg, tool: str, wanted: Mapping[int, int]) -> list[str]:
+    if not wanted:
+        return []
+    if tool == MLNX_QOS:
+        return [
+            f"mlnx_qos -i {leg.netdev} --dscp2prio set,{dscp},{priority}" for dscp, priority in sorted(wanted.items())
+        ]
+    pairs = " ".join(f"{dscp}:{priority}" for dscp, priority in sorted(wanted.items()))
+    return [f"dcb app replace dev {leg.netdev} dscp-prio {pairs}"]
+
+
+def delete_dscp(leg: Leg, entries: Mapping[int, int]) -> list[str]:
+    """Only ``dcb`` can have no entry for a DSCP."""
+    pairs = " ".join(f"{dscp}:{priority}" for dscp, priority in sorted(entries.items()))
+    return [f"dcb app del dev {leg.netdev} dscp-prio {pairs}"] if pairs else []
+
+
+def set_class(leg: Leg, traffic_class: int) -> list[str]:
+    """Of mlx5 and bnxt_re; other drivers have no such setting, and their list is empty."""
+    if leg.driver == MLX5:
+        return [f"echo {traffic_class} > /sys/class/infiniband/{leg.device}/tc/{leg.port}/traffic_class"]
+    if leg.driver == BNXT:
+        return [_bnxt_cc(leg, {"roce_dscp": traffic_class >> 2})]
+    return []
+
+
+def set_ecn(leg: Leg, priority: int, notification: bool, reaction: bool) -> list[str]:
+    if leg.driver == MLX5:
+        folder = f"/sys/class/net/{leg.netdev}/ecn"
+        return [
+            f"echo {int(on)} > {folder}/{point}/enable/{priority}"
+            for point, on in (("roce_np", notification), ("roce_rp", reaction))
+        ]
+    if leg.driver == BNXT:
+        on = int(notification and reaction)
+        return [_bnxt_cc(leg, {"ecn_enable": on, "ecn_marking": on, "cc_mode": 1})]
+    return []
+
+
+def set_cnp(leg: Leg, dscp: int, priority: int) -> list[str]:
+    if leg.driver == MLX5:
+        folder = f"/sys/class/net/{leg.netdev}/ecn/roce_np"
+        return [f"echo {dscp} > {folder}/cnp_dscp", f"echo {priority} > {folder}/cnp_802p_prio"]
+    if leg.driver == BNXT:
+        return [_bnxt_cc(leg, {"cnp_dscp": dscp, "cnp_prio": priority})]
+    return []
+
+
+def set_pause(leg: Leg, rx: bool, tx: bool, autoneg: bool) -> list[str]:
+    words = ["on" if value else "off" for value in (autoneg, rx, tx)]
+    return [f"ethtool -A {leg.netdev} autoneg {words[0]} rx {words[1]} tx {words[2]}"]
+
+
+def _bnxt_cc(leg: Leg, values: Mapping[str, int]) -> str:
+    """configfs shows the files only while a folder stands there, and ``apply`` commits what was written."""
+    top = f"{CONFIGFS}/{leg.device}"
+    folder = f"{top}/ports/{leg.port}/cc"
+    writes = " && ".join(f"echo {value:#x} > {folder}/{name}" for name, value in values.items())
+    return f"mkdir -p {top} && {writes} && echo 1 > {folder}/apply && rmdir {top}"
+
+
+def switch_text(target: Target, port: str = "PORT") -> dict[str, str]:
+    """What the switch's operator would type for the ports of these hosts, by system (host-contract 4.7)."""
+    priority, dscp = target.priority, target.dscp
+    pfc = ",".join(map(str, sorted(target.pfc)))
+    cumulus = "nv set qos roce mode lossless; nv config apply; check: nv show qos roce"
+    if priority != 3:
+        cumulus = f"nv set qos pfc default-global switch-priority {priority}; {cumulus}"
+    return {
+        "Cumulus": cumulus,
+        "SONiC": (
+            f'PORT_QOS_MAP|{port} pfc_enable "{pfc}"; DSCP_TO_TC_MAP "{dscp}": "{priority}"; WRED_PROFILE ecn'
+            ' "ecn_all"; lossless buffer profiles: config qos reload; check: show pfc priority, show ecn'
+        ),
+        "Arista": (
+            f"interface {port}; qos trust dscp; priority-flow-control on; priority-flow-control priority {priority}"
+            f" no-drop; dcbx mode ieee; qos map dscp {dscp} to traffic-class {priority}; check: show"
+            " priority-flow-control status"
+        ),
+        "Onyx": "roce lossless; check: show roce (RoCE mode lossless, PFC enabled)",
+    }
