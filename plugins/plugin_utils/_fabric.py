@@ -17,6 +17,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._check import Check
 from ansible_collections.lium.cluster.plugins.module_utils._checks.network import MTU
 from ansible_collections.lium.cluster.plugins.module_utils._checks.ports import PREFIX, UNIQUE
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
+from ansible_collections.lium.cluster.plugins.plugin_utils._lossless_fabric import compare_lossless
 
 Facts = Mapping[str, Mapping[str, Any]]
 Found = dict[str, list[Record]]
@@ -69,6 +70,7 @@ def compare_hosts(facts: Facts) -> Found:
         _gpus,
         _subnet_managers,
         _partition_keys,
+        _lossless,
     )
     for comparison in comparisons:
         for host, record in comparison(known):
@@ -230,3 +232,7 @@ def _partition_keys(facts: Facts) -> Iterable[tuple[str, Record]]:
                         "Make the hosts full members in the subnet manager's partitions",
                     ),
                 )
+
+
+def _lossless(facts: Facts) -> Iterable[tuple[str, Record]]:
+    return compare_lossless(_segments(facts), facts)

@@ -17,7 +17,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._host import Host
 from ansible_collections.lium.cluster.plugins.module_utils._look import Look
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.commands import switch_text
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.judges import Finding, numbers, switch_fix
-from ansible_collections.lium.cluster.plugins.module_utils._lossless.policy import Policy
+from ansible_collections.lium.cluster.plugins.module_utils._lossless.policy import Policy, Target
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.rails import Rails, find_rails
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.rules import RULES, Rule
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.settings import Settings
@@ -143,7 +143,7 @@ def lossless_facts(rails: Rails, legs: Sequence[LegVerdict]) -> dict[str, Any]:
                 "verdict": leg.verdict,
                 "confidence": leg.confidence,
                 "broken_link": leg.broken.link if leg.broken else None,
-                "settings": shared_settings(leg.reading.settings, leg.target.priority),
+                "settings": shared_settings(leg.reading.settings, leg.target),
                 "sources": dict(leg.reading.told_by),
             }
             for leg in legs
@@ -152,17 +152,16 @@ def lossless_facts(rails: Rails, legs: Sequence[LegVerdict]) -> dict[str, Any]:
     }
 
 
-def shared_settings(settings: Settings, priority: int) -> dict[str, str | None]:
+def shared_settings(settings: Settings, target: Target) -> dict[str, str | None]:
     """The tuple of host-contract 4.4 as texts; None for what could not be read. The MTU has a check of its own."""
-    table = settings.dscp_map
     ecn: str | None = None
     if settings.ecn_np is not None and settings.ecn_rp is not None:
-        ecn = "on" if priority in settings.ecn_np & settings.ecn_rp else "off"
-    pairs = None if table is None else [f"{dscp}:{to}" for dscp, to in sorted(table.items()) if to == priority]
+        ecn = "on" if target.priority in settings.ecn_np & settings.ecn_rp else "off"
+    leads_to = None if settings.dscp_map is None else settings.dscp_map.get(target.dscp, "no priority")
     return {
         "PFC": None if settings.pfc is None else numbers(settings.pfc),
         "trust": settings.trust,
-        "DSCP of the priority": None if pairs is None else " ".join(pairs) or "none",
+        "DSCP": None if leads_to is None else f"{target.dscp} -> {leads_to}",
         "forced class": None if settings.forced_class is None else str(settings.forced_class),
         "ECN": ecn,
     }
