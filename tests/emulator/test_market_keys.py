@@ -217,6 +217,17 @@ def test_a_daily_budget_is_new_the_next_day() -> None:
     assert order(here, ["a3", "a4"]).committed
 
 
+def test_what_was_spent_yesterday_does_not_count_today() -> None:
+    here = budget_market({"daily": 40.0})
+    rows = running(here, ["a1", "a2"])
+    here.advance_to(START + 3600)  # $32 on the first day
+    here.delete_cluster(ANA, rows[0]["cluster_id"])
+    here.advance_to(START + 24 * 3600)
+    rows = running(here, ["a1", "a2"])
+    here.advance_to(START + 25 * 3600)  # and $32 on the second
+    assert order(here, ["a3", "a4"]).committed
+
+
 # Rate limit -----------------------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ Each ends at the ledger: what bills is what the state holds, or nothing.
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -14,6 +15,12 @@ from tests.engine.conftest import MakeStack
 from tests.support.clusters import bills, cluster, live, market, orders, program, said
 from tests.support.pulumi_stack import Stack
 from tools.emulator import Emulator
+
+PHASES = {
+    "queued", "preparing node", "connecting to node", "pulling image", "creating volume", "starting container",
+    "mounting encrypted volume", "configuring ssh",
+}  # fmt: skip
+"""What a pod that starts may be at (contract 3.3)."""
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +143,10 @@ def test_a_start_beyond_the_limit_is_ended(stack: Stack, emulator: Emulator) -> 
 def test_progress_is_visible_while_nodes_boot(stack: Stack, emulator: Emulator) -> None:
     emulator.reset(market(boot=(12, 12)))
     outcome = stack.up()
-    assert "0 of 2 nodes up" in said(outcome)
+    first = re.search(r"0 of 2 nodes up; rank 0, 1 ([a-z ]+); about (\d+) s left", said(outcome))
+    assert first, said(outcome)
+    assert first[1] in PHASES
+    assert 0 < int(first[2]) <= 12, "by the service's estimate"
     assert "all 2 nodes are up" in said(outcome)
     waited = [row for row in emulator.journal() if row["path"].endswith("/pods")]
     assert len(waited) <= 8, "a look at most every ten seconds, however many nodes"

@@ -43,6 +43,8 @@ def test_a_tie_is_broken_the_same_way_each_time() -> None:
     offers = [offer("b", [2.0, 2.0]), offer("a", [2.0, 2.0])]
     assert select(offers, Selectors(nodes=2)).machine_ids == ("a-0", "a-1")
     assert select(offers[::-1], Selectors(nodes=2)).machine_ids == ("a-0", "a-1")
+    listed_otherwise = offers[1].model_copy(update={"nodes": offers[1].nodes[::-1]})
+    assert select([listed_otherwise], Selectors(nodes=2)).machine_ids == ("a-0", "a-1")
 
 
 @pytest.mark.parametrize(
