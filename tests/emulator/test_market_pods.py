@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
 from pulumi_lium.emulator.events import EventError
-from pulumi_lium.emulator.market import Market
-from pulumi_lium.emulator.refusal import Refusal
-from tests.support.market import ANA, BOB, START, balance, charged, market, members, order, running
+from tests.support.market import (
+    ANA,
+    BOB,
+    START,
+    balance,
+    charged,
+    market,
+    members,
+    order,
+    refusal_of,
+    remove,
+    running,
+    statuses,
+)
 
 HOUR = 3600.0
-
-
-def statuses(here: Market) -> list[str]:
-    return [row["status"] for row in members(here)]
-
-
-def remove(here: Market, cluster_id: str, key: str = ANA) -> list[tuple[int, bool, str]]:
-    answer = here.delete_cluster(key, cluster_id)
-    return [(row["cluster_node_index"], row["success"], row["message"]) for row in answer["pods"]]
-
-
-def refusal_of(act: Any, *arguments: Any) -> Refusal:
-    with pytest.raises(Refusal) as caught:
-        act(*arguments)
-    return caught.value
 
 
 # Money ----------------------------------------------------------------------------------------------------------------

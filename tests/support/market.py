@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from pulumi_lium.emulator.idempotency import Reply
 from pulumi_lium.emulator.market import Market, load_scenario
+from pulumi_lium.emulator.refusal import Refusal
 
 START = 1_790_000_000.0
 ANA, ANA_READER, ANA_RENTER, ANA_TEAM = "sk_ana", "sk_ana_reader", "sk_ana_renter", "sk_ana_team"
@@ -123,3 +126,21 @@ def balance(here: Market, key: str = ANA) -> float:
 def charged(here: Market, account: str) -> int:
     """The sum of an account's ledger, in millionths of a USD."""
     return sum(round(row["usd"] * 1e6) for row in here.state()["ledger"] if row["account"] == account)
+
+
+def statuses(here: Market) -> list[str]:
+    """The status of each member, by rank."""
+    return [row["status"] for row in members(here)]
+
+
+def remove(here: Market, cluster_id: str, key: str = ANA) -> list[tuple[int, bool, str]]:
+    """Deletes a cluster: rank, success and message of each row of the answer."""
+    answer = here.delete_cluster(key, cluster_id)
+    return [(row["cluster_node_index"], row["success"], row["message"]) for row in answer["pods"]]
+
+
+def refusal_of(act: Any, *arguments: Any) -> Refusal:
+    """The refusal with which an operation ends."""
+    with pytest.raises(Refusal) as caught:
+        act(*arguments)
+    return caught.value

@@ -21,14 +21,6 @@ from ansible_collections.lium.cluster.plugins.module_utils._kmod import explain_
 from ansible_collections.lium.cluster.plugins.module_utils._look import Look
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, parse_int
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.conntrack import Flow, parse_conntrack
-from ansible_collections.lium.cluster.plugins.module_utils._parsers.firewall import (
-    Block,
-    firewalld_strict,
-    firewalld_zones,
-    iptables_blocks,
-    nft_blocks,
-    ufw_active,
-)
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.net import parse_ip_route
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.wg import parse_dump
 from ansible_collections.lium.cluster.plugins.module_utils._probe import (
@@ -39,6 +31,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._probe import (
 )
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
 from ansible_collections.lium.cluster.plugins.module_utils._sockets import port_holders
+from ansible_collections.lium.cluster.plugins.module_utils._wireguard.firewall import allow_rules, firewall_state
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.mesh import interface_problems
 
 OVERLAY = ipaddress.IPv4Network("10.42.0.0/24")
@@ -197,7 +190,7 @@ def _overlaps(destination: str) -> bool:
 
 
 def forward_path(subject: OverlayHost) -> Record:
-    tools, blocks = firewall_state(subject)
+    tools, blocks = firewall_state(subject.host, subject.ports)
     if blocks:
         return FORWARD.must_fix(
             "; ".join(dict.fromkeys(block.what for block in blocks)),
@@ -206,68 +199,6 @@ def forward_path(subject: OverlayHost) -> Record:
         )
     note = ", ".join(tools) or "no packet filter in the kernel"
     return FORWARD.ok(f"nothing in the way ({note}); what an edge or a switch does is seen by verify_wireguard only")
-
-
-def firewall_state(subject: OverlayHost) -> tuple[list[str], list[Block]]:
-    """The packet filters that were read, and what is in the way of any of the ports."""
-    probe, tools = subject.host.probe, []
-    blocks: list[Block] = []
-    filtering = False
-    for tool, has_rules, argv, read in (
-        ("nftables", _in_kernel(subject.host, "nf_tables"), ("nft", "-j", "list", "ruleset"), nft_blocks),
-        ("iptables", _has_iptables(subject.host), ("iptables", "-S"), iptables_blocks),
-    ):
-        if not has_rules:  # asking would load what is not there
-            continue
-        filtering = True
-        try:
-            text = probe.output(*argv)
-        except ToolMissing:
-            continue
-        tools.append(tool)
-        for port in subject.ports:
-            blocks += read(text, port)
-    if filtering and not tools:
-        raise CommandError(
-            ("nft", "-j", "list", "ruleset"), "the kernel filters packets, but neither nft nor iptables is there"
-        )
-    if probe.which("ufw") and ufw_active(probe.output("ufw", "status", "verbose")):
-        tools.append("ufw")
-    return tools, blocks + _firewalld_blocks(subject, tools)
-
-
-def _has_iptables(host: Host) -> bool:
-    """Whether iptables may have rules: through nftables, or in a table of its own, which is made at its first rule."""
-    if host.probe.exists("/sys/module/nft_compat"):
-        return True
-    return "filter" in (host.probe.read_or_none("/proc/net/ip_tables_names") or "")
-
-
-def _in_kernel(host: Host, name: str) -> bool:
-    if host.probe.exists(f"/sys/module/{name}"):
-        return True
-    built_in = host.probe.read_or_none(f"/lib/modules/{host.kernel}/modules.builtin") or ""
-    return f"/{name}.ko" in built_in
-
-
-def _firewalld_blocks(subject: OverlayHost, tools: list[str]) -> list[Block]:
-    probe = subject.host.probe
-    if not probe.which("firewall-cmd") or probe.run("firewall-cmd", "--state").stdout.strip() != "running":
-        return []
-    tools.append("firewalld")
-    blocks = []
-    if firewalld_strict(probe.read_or_none("/etc/firewalld/firewalld.conf") or ""):
-        fix = "Set StrictForwardPorts=no in /etc/firewalld/firewalld.conf and reload firewalld"
-        blocks.append(Block("firewalld", "StrictForwardPorts=yes blocks ports that Docker publishes", fix))
-    zones = firewalld_zones(probe.output("firewall-cmd", "--get-active-zones"))
-    for netdev in subject.host.fabric_netdevs:
-        zone = zones.get(netdev, "")
-        if zone in ("drop", "block"):
-            fix = (
-                f"Move {netdev} to another zone (`firewall-cmd --zone=public --change-interface={netdev} --permanent`)"
-            )
-            blocks.append(Block("firewalld", f"{netdev} is in zone {zone}", fix))
-    return blocks
 
 
 def conntrack(subject: OverlayHost) -> Record:
@@ -377,22 +308,10 @@ def _setup(subject: OverlayHost) -> dict[str, Any]:
     """What the role has to know before it changes anything."""
     host = subject.host
     try:
-        rules = _allow_rules(subject, firewall_state(subject)[0])
+        rules = allow_rules(host, subject.ports, firewall_state(host, subject.ports)[0])
     except (ProbeError, ParseError):
         rules = []  # wg.fw_forward says that it could not be read; a bare host has no reader of rules yet
     return {"family": "debian" if host.debian_like else "redhat", "firewall_rules": rules}
-
-
-def _allow_rules(subject: OverlayHost, tools: list[str]) -> list[dict[str, Any]]:
-    """Rules that the role may add where it is asked to: through the tool that is active, in the fabric's zone."""
-    rules: list[dict[str, Any]] = []
-    if "ufw" in tools:
-        rules += [{"tool": "ufw", "port": port} for port in subject.ports]
-    if "firewalld" in tools:
-        zones = firewalld_zones(subject.host.probe.output("firewall-cmd", "--get-active-zones"))
-        wanted = sorted({zones[netdev] for netdev in subject.host.fabric_netdevs if netdev in zones}) or [""]
-        rules += [{"tool": "firewalld", "port": port, "zone": zone} for zone in wanted for port in subject.ports]
-    return rules
 
 
 CHECKS = (
