@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from pulumi_lium.emulator.market import Market, load_scenario
-from pulumi_lium.emulator.refusal import Refusal
 from tests.support.market import (
     ANA,
     ANA_READER,
@@ -25,16 +24,10 @@ from tests.support.market import (
     members,
     order,
     order_body,
+    refusal_of,
     rent,
     running,
 )
-
-
-def refusal_of(act: Any, *arguments: Any, **named: Any) -> Refusal:
-    with pytest.raises(Refusal) as caught:
-        act(*arguments, **named)
-    return caught.value
-
 
 Act = Callable[[Market, str | None], Any]
 READS: dict[str, Act] = {

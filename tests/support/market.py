@@ -139,8 +139,8 @@ def remove(here: Market, cluster_id: str, key: str = ANA) -> list[tuple[int, boo
     return [(row["cluster_node_index"], row["success"], row["message"]) for row in answer["pods"]]
 
 
-def refusal_of(act: Any, *arguments: Any) -> Refusal:
+def refusal_of(act: Any, *arguments: Any, **named: Any) -> Refusal:
     """The refusal with which an operation ends."""
     with pytest.raises(Refusal) as caught:
-        act(*arguments)
+        act(*arguments, **named)
     return caught.value
