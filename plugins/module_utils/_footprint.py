@@ -74,7 +74,7 @@ class Footprint:
 
     def __init__(self, role: str, root: str = "/", run: Run | None = None, dry: bool = False) -> None:
         self._root = root
-        self._run_command = run or _run
+        self._run_command = run or run_command
         self._dry = dry
         self._ledger = Ledger(role, root, dry)
         self.outcome = Outcome()
@@ -342,7 +342,8 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _run(argv: Sequence[str]) -> tuple[int, str]:
+def run_command(argv: Sequence[str]) -> tuple[int, str]:
+    """Exit code and both outputs of a command on this host; 127 when it is not installed."""
     env = {**os.environ, "LC_ALL": "C"}
     try:
         done = subprocess.run(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
+from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.net import parse_ip_route
 from ansible_collections.lium.cluster.plugins.module_utils._probe import HostProbe, ProbeError
 
@@ -49,18 +50,30 @@ def netdevs_below(probe: HostProbe, netdev: str) -> list[str]:
     return found
 
 
-def route_drivers(host: Host, address: str | None) -> set[str]:
-    """Drivers of the cards that carry the address, and the default route, which the way to the host may depend on."""
+def route_netdevs(host: Host, address: str | None) -> set[str]:
+    """Netdevs that carry the address or the default route, which the way to the host may depend on, with all below."""
     netdevs = {row.netdev for row in host.addresses if row.address == address}
     routes = parse_ip_route(host.probe.output("ip", "-j", "route", "show"))
     netdevs |= {route.netdev for route in routes if route.destination == "default"}
-    drivers = set()
-    for netdev in netdevs:
-        for lower in netdevs_below(host.probe, netdev):
-            driver = host.probe.link_target(f"/sys/class/net/{lower}/device/driver")
-            if driver:
-                drivers.add(driver)
-    return drivers
+    return {lower for netdev in netdevs for lower in netdevs_below(host.probe, netdev)}
+
+
+def route_drivers(host: Host, address: str | None) -> set[str]:
+    """Drivers of these netdevs."""
+    drivers = {
+        host.probe.link_target(f"/sys/class/net/{netdev}/device/driver") for netdev in route_netdevs(host, address)
+    }
+    return {driver for driver in drivers if driver}
+
+
+def netdev_refusal(host: Host, netdev: str, pid: int) -> str:
+    """Why the link of ``netdev`` must not be made to bounce; empty when it may. What cannot be read refuses."""
+    try:
+        if netdev in route_netdevs(host, connection_address(host.probe, pid)):
+            return f"{netdev} carries the Ansible connection or the default route of this host"
+    except (ProbeError, ParseError) as exc:
+        return f"cannot tell which netdev carries the Ansible connection: {exc}"
+    return ""
 
 
 def reload_refusal(host: Host, driver: str, pid: int) -> str:

@@ -50,9 +50,9 @@ def delete_dscp(leg: Leg, entries: Mapping[int, int]) -> list[str]:
 
 
 def set_class(leg: Leg, traffic_class: int) -> list[str]:
-    """Of mlx5 and bnxt_re; other drivers have no such setting, and their list is empty."""
+    """Of mlx5 and bnxt_re; other drivers have no such setting, and their list is empty. mlx5 writes -1 for none."""
     if leg.driver == MLX5:
-        return [f"echo {traffic_class} > /sys/class/infiniband/{leg.device}/tc/{leg.port}/traffic_class"]
+        return [f"echo {traffic_class or -1} > /sys/class/infiniband/{leg.device}/tc/{leg.port}/traffic_class"]
     if leg.driver == BNXT:
         return [_bnxt_cc(leg, {"roce_dscp": traffic_class >> 2})]
     return []
