@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any
 
@@ -43,6 +44,15 @@ def test_every_route_is_described(document: dict[str, Any]) -> None:
     api = {(route.method, f"/api{route.path}") for route in ROUTES}
     control = {(route.method, f"/_emulator/{route.name}") for route in CONTROL_ROUTES}
     assert described == api | control
+
+
+def test_the_document_is_valid_openapi(document: dict[str, Any]) -> None:
+    assert document["openapi"].startswith("3.1")
+    schemathesis.openapi.from_dict(document).validate()
+    broken = copy.deepcopy(document)
+    broken["paths"]["/api/pods"]["get"]["responses"]["200"] = {"content": {}}
+    with pytest.raises(Exception, match='"description" is a required property'):
+        schemathesis.openapi.from_dict(broken).validate()
 
 
 def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
