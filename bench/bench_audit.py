@@ -60,7 +60,7 @@ def _audit(place: Path) -> tuple[float, float, float]:
     interpreter.chmod(0o755)
     hosts = {}
     for number in range(1, HOSTS + 1):
-        root = healthy_host(random.Random(number), number + 24, "roce").write(place / f"h{number}")
+        root = healthy_host(random.Random(number), number + 24, "roce", "mlx5_core").write(place / f"h{number}")
         hosts[f"h{number}"] = {
             "ansible_connection": "local",
             "ansible_python_interpreter": str(interpreter),
@@ -68,6 +68,10 @@ def _audit(place: Path) -> tuple[float, float, float]:
             "preflight_become": False,
             "wireguard_host_root": str(root),
             "wireguard_become": False,
+            "lossless_host_root": str(root),
+            "lossless_become": False,
+            "runtime_hook_host_root": str(root),
+            "runtime_hook_become": False,
         }
     inventory = place / "inventory.yml"
     inventory.write_text(json.dumps({"lium_fabric": {"hosts": hosts}}), encoding="utf-8")

@@ -167,12 +167,18 @@ def set_addresses(host: RecordedHost, addresses: dict[str, tuple[str, int]]) -> 
     host.answer("ip -j addr show", json.dumps(rows))
 
 
-def healthy_host(rng: random.Random, number: int = 1, kind: str | None = None) -> RecordedHost:
-    """A host that can be sold, drawn by ``rng``. ``number`` (1 to 200) keeps hosts of one fabric apart."""
+def healthy_host(
+    rng: random.Random, number: int = 1, kind: str | None = None, driver: str | None = None
+) -> RecordedHost:
+    """A host that can be sold, drawn by ``rng``. ``number`` (1 to 200) keeps hosts of one fabric apart.
+
+    Hosts of one RoCE fabric need cards of one ``driver``: the lossless set-up of one is not that of another.
+    """
     host = RecordedHost()
     system, version, like, kernel = rng.choice(SYSTEMS)
     kind = kind or rng.choice(("roce", "roce", "infiniband"))
-    card = CARDS[0] if kind == "infiniband" else rng.choice(CARDS)
+    cards = CARDS[:1] if kind == "infiniband" else [card for card in CARDS if driver in (None, card.driver)]
+    card = rng.choice(cards)
     rails = rng.choice((1, 2, 4, 8)) if number <= 24 else 1
     host.description = f"{system} {version}, {kind}, {rails} x {card.driver}"
     like_line = f"\nID_LIKE={like}" if like else ""

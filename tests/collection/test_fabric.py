@@ -116,7 +116,7 @@ def test_a_host_without_facts_is_compared_with_nobody(tmp_path: Path) -> None:
 
 
 def test_the_audit_compares_the_hosts_of_the_play(tmp_path: Path, write_inventory, play) -> None:
-    hosts = roce_hosts(3)
+    hosts = [healthy_host(random.Random(number), number + 30, "roce", "mlx5_core") for number in (1, 2, 3)]
     duplicate(hosts)
     inventory = write_inventory(
         {
@@ -125,6 +125,8 @@ def test_the_audit_compares_the_hosts_of_the_play(tmp_path: Path, write_inventor
                 "preflight_host_root": str(host.write(tmp_path / f"h{number}")),
                 "wireguard_become": False,
                 "wireguard_host_root": str(tmp_path / f"h{number}"),
+                "lossless_become": False,
+                "lossless_host_root": str(tmp_path / f"h{number}"),
                 "runtime_hook_become": False,
                 "runtime_hook_host_root": str(tmp_path / f"h{number}"),
             }
@@ -139,3 +141,7 @@ def test_the_audit_compares_the_hosts_of_the_play(tmp_path: Path, write_inventor
     }
     assert broken == {"h1": ["roce.unique_address"], "h2": ["roce.unique_address"], "h3": []}
     assert "roce.unique_address  (h1, h2)" in done.stdout
+    alike = [
+        row["status"] for host in report["hosts"] for row in host["records"] if row["id"] == "roce.cluster_consistent"
+    ]
+    assert alike == ["OK"] * 3

@@ -26,8 +26,8 @@ def lossless_host(driver: str = "mlx5_core", rails: int = 1) -> RecordedHost:
 def _lossless_host(driver: str, rails: int) -> RecordedHost:
     rng = random.Random(11)
     while True:
-        host = healthy_host(rng, kind="roce")
-        if host.description.endswith(f"{rails} x {driver}"):
+        host = healthy_host(rng, kind="roce", driver=driver)
+        if host.description.endswith(f" {rails} x {driver}"):
             return host
 
 

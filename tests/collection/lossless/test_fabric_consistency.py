@@ -20,14 +20,7 @@ SITE = outputs.MLNX_QOS.replace(
 
 
 def mlx5_hosts(count: int) -> list[RecordedHost]:
-    hosts = []
-    for number in range(1, count + 1):
-        rng = random.Random(number)
-        host = healthy_host(rng, number + 30, "roce")
-        while not host.description.endswith("mlx5_core"):
-            host = healthy_host(rng, number + 30, "roce")
-        hosts.append(host)
-    return hosts
+    return [healthy_host(random.Random(number), number + 30, "roce", "mlx5_core") for number in range(1, count + 1)]
 
 
 def compared(hosts: list[RecordedHost], folder: Path) -> dict[str, tuple[str, str]]:
