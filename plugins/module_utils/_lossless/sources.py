@@ -69,6 +69,8 @@ class Reading:
 
 def read_leg(probe: HostProbe, leg: Leg) -> Reading:
     """Asks the sources in their order; of a fact the first that tells it counts. Never raises for what a host shows."""
+    if leg.soft:
+        return Reading(leg, Settings(), {}, {})
     if not leg.netdev:
         return Reading(leg, Settings(), {}, {fact: [f"{leg.rail} has no netdev"] for fact in FIELDS})
     facts: dict[str, object] = {}
