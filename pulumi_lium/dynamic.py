@@ -130,9 +130,10 @@ class LiumClusterProvider(ResourceProvider):
 
     @_at_the_edge
     def delete(self, _id: str, _props: dict[str, Any]) -> None:
-        from pulumi_lium.lifecycle.remove import remove
+        from pulumi_lium.lifecycle.remove import TIMEOUT_VARIABLE, remove
 
-        remove(_context(_props), _id, _received(_props))
+        limit = os.environ.get(TIMEOUT_VARIABLE)
+        remove(_context(_props), _id, _received(_props), timeout=float(limit) if limit else None)
 
 
 class LiumClusterReadyProvider(ResourceProvider):

@@ -49,7 +49,8 @@ def teardown(
     still bill.
     """
     say, interruption = speaker(as_json), _Interruption(as_json)
-    pulumi, intents = PulumiStack(cwd, stack, os.environ), journal()
+    pulumi = PulumiStack(cwd, stack, os.environ, shows_on=2 if as_json else 1)
+    intents = journal()
     now = SYSTEM_CLOCK.now
     with ThreadPoolExecutor(3) as pool:
         reading_text, reading_config = pool.submit(pulumi.export_or_none), pool.submit(pulumi.config)

@@ -34,6 +34,8 @@ class Keeper(NamedTuple):
 
 
 STATE = Keeper("the state", "pulumi destroy")
+TIMEOUT_VARIABLE = "PULUMI_LIUM_DELETE_TIMEOUT"
+"""Environment variable by which `teardown --timeout` reaches the provider that the engine runs: seconds."""
 
 
 def remove(

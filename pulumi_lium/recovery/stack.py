@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pulumi_lium.api.errors import InvalidArgument, LiumError
+from pulumi_lium.lifecycle.remove import TIMEOUT_VARIABLE
 
 _MISSING = re.compile(r"no stack named '[^']*' found", re.IGNORECASE)
 _LOCK = re.compile(r"created by (?P<user>[^@\s]+)@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<at>\S+)")
@@ -59,12 +60,13 @@ class Lock:
 class PulumiStack:
     """A stack of the project in `cwd`. Every command gets `environ`, asks nothing, and is out of reach of a Ctrl-C."""
 
-    def __init__(self, cwd: Path, name: str, environ: Mapping[str, str]) -> None:
+    def __init__(self, cwd: Path, name: str, environ: Mapping[str, str], *, shows_on: int = 1) -> None:
+        """`shows_on` is the file descriptor that the engine's own output goes to."""
         if not name.strip():
             # The CLI would take the stack that happens to be selected in that folder.
             raise InvalidArgument("The stack's name is empty.", hint="Name the stack.")
         self.cwd, self.name = cwd, name
-        self._environ = dict(environ)
+        self._environ, self._shows_on = dict(environ), shows_on
 
     @property
     def project(self) -> str | None:
@@ -130,15 +132,19 @@ class PulumiStack:
         """Takes the lock off."""
         self._run("cancel", "--yes", self.name)
 
-    def destroy(self) -> None:
-        """`pulumi destroy`, its output passed on. Raises `PulumiFailed`, `StackLocked`."""
-        self._run("destroy", "--yes", "--skip-preview", "--stack", self.name, shown=True)
+    def destroy(self, *, delete_timeout: float | None = None) -> None:
+        """`pulumi destroy`, its output passed on. Raises `PulumiFailed`, `StackLocked`.
+
+        `delete_timeout` is the limit in seconds for each cluster's removal, by default the program's.
+        """
+        limit = {} if delete_timeout is None else {TIMEOUT_VARIABLE: f"{delete_timeout:g}"}
+        self._run("destroy", "--yes", "--skip-preview", "--stack", self.name, shown=True, more=limit)
 
     def remove(self) -> None:
         """`pulumi stack rm`, never with --force: it refuses while resources are left."""
         self._run("stack", "rm", "--yes", self.name)
 
-    def _run(self, *arguments: str, shown: bool = False) -> str:
+    def _run(self, *arguments: str, shown: bool = False, more: Mapping[str, str] | None = None) -> str:
         program = shutil.which("pulumi", path=self._environ.get("PATH"))
         if program is None:
             raise PulumiFailed("The Pulumi CLI is not on PATH.", code="no_pulumi", hint="Install it, or mend PATH.")
@@ -147,9 +153,9 @@ class PulumiStack:
             done = subprocess.run(
                 command,
                 cwd=self.cwd,
-                env=self._environ,
+                env={**self._environ, **(more or {})},
                 stdin=subprocess.DEVNULL,
-                stdout=None if shown else subprocess.PIPE,
+                stdout=self._shows_on if shown else subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",

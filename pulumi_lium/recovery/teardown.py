@@ -169,10 +169,10 @@ class Teardown:
             return
         try:
             try:
-                self.stack.destroy()
+                self.stack.destroy(delete_timeout=self.timeout)
             except StackLocked as locked:
                 take_off_dead_lock(self.stack, locked, self.lock_age, self.now(), self.report)
-                self.stack.destroy()
+                self.stack.destroy(delete_timeout=self.timeout)
         except PulumiFailed as error:
             outcome.failures.append(str(error))
 

@@ -149,7 +149,7 @@ class _Stack:
     def owns(self, owner: str) -> bool:
         return owner.startswith(f"{STACK}/")
 
-    def destroy(self) -> None:
+    def destroy(self, *, delete_timeout: float | None = None) -> None:
         """The engine, with a provider of its own."""
         ctx = self._world.start()
         try:
