@@ -39,6 +39,13 @@ def test_exactly_the_proven_hosts_are_offered() -> None:
     assert ["r1", "r2", 97.7] in fabric["measured"]["pairs"]
 
 
+@pytest.mark.parametrize("failed", [None, 0])
+def test_a_failed_measurement_outweighs_a_good_one_of_the_pair(failed: float | None) -> None:
+    here = rack()
+    here.load_measurements({"pairs": [["r1", "r2", 90.0], ["r2", "r1", failed]]})
+    assert offered(here) == []
+
+
 def test_a_later_report_replaces_an_earlier_one() -> None:
     here = rack()
     here.load_measurements({"pairs": [["r1", "r2", 90.0], ["r1", "r3", 90.0], ["r2", "r3", 90.0]]})

@@ -86,6 +86,23 @@ def test_the_file_wins_over_the_scenario_and_the_start_says_so(tmp_path: Path, s
     assert f"{scenario} is not used" in second.errors()
 
 
+def test_what_a_key_has_spent_survives_a_kill(tmp_path: Path, start_emulator: Start) -> None:
+    scenario = yaml.safe_load(builtin_scenario())
+    scenario["boot"] = {"seconds": [0, 0]}
+    scenario["accounts"][0]["keys"][0]["budget"] = {"daily": 5.0}
+    file = tmp_path / "market.db"
+    first = start_emulator("--state", str(file), "--clock", "virtual")
+    first.reset(scenario)
+    assert order(first).status_code == 200
+    first.advance(1200)
+    requests.delete(f"{first.base_url}/clusters/{pods(first)[0]['cluster_id']}", headers=KEY, timeout=10)
+    first.kill()
+    second = start_emulator("--state", str(file), "--clock", "virtual")
+    second.advance(60)
+    refused = order(second)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (402, "API_KEY_BUDGET_EXCEEDED")
+
+
 def test_a_reset_is_kept_too(tmp_path: Path, start_emulator: Start) -> None:
     file = tmp_path / "market.db"
     first = start_emulator("--state", str(file))
