@@ -16,12 +16,13 @@ description:
   - Reads C(mlnx_qos), C(dcb), files of the kernel, the tools of Broadcom and Intel, LLDP and C(ethtool), in their order
     of trust. What none of them tells is C(UNKNOWN), never C(OK).
   - Ports of InfiniBand are not looked at, they have flow control of their own.
-  - Changes nothing on the host.
+  - Changes nothing on the host. With cards of Broadcom it makes a folder in configfs, which is how their settings show,
+    and takes it away again.
 options:
   priority:
     description:
       - The priority that must be lossless. Without it the host's own choice counts where it is whole, that is when the
-        class that the driver forces leads to a priority with PFC; else V(3).
+        class that the driver forces leads to a priority with PFC; then what the switch announces for RoCE; else V(3).
     type: int
   dscp:
     description: The DSCP of RoCE. Without it as with O(priority); else V(26).

@@ -90,11 +90,11 @@ def _verdict_record(legs: Sequence[LegVerdict]) -> Record:
         )
         ids = ", ".join(dict.fromkeys(rule.check.id for rule in broken.values()))
         return VERDICT.must_fix(f"{verdict}: {links}", f"Mend {ids} first. {switch_fix(legs[0].target)}")
-    if all(leg.reading.leg.soft for leg in legs):
-        return VERDICT.unknown("unknown: Soft-RoCE has nothing to read", "Nothing to set here; prove the pairs instead")
     ids = [
         rule.check.id for rule in RULES if rule.required and _status([leg.findings[rule] for leg in legs]) == UNKNOWN
     ]
+    if not ids:
+        return VERDICT.unknown("unknown: Soft-RoCE has nothing to read", "Nothing to set here; prove the pairs instead")
     return VERDICT.unknown(f"{verdict}: {', '.join(ids)} could not be read", f"Make {', '.join(ids)} readable")
 
 

@@ -51,7 +51,9 @@ def parse_rdma_statistic(text: str) -> dict[str, int]:
         if len(rows) != 1 or not isinstance(rows[0], dict):
             raise ParseError("rdma statistic", "not one link", text)
         return {
-            name: value for name, value in rows[0].items() if type(value) is int and name not in ("port", "ifindex")
+            name: value
+            for name, value in rows[0].items()
+            if isinstance(value, int) and not isinstance(value, bool) and name not in ("port", "ifindex")
         }
     words = text.split()
     if len(words) < 2 or words[0] != "link" or len(words) % 2:

@@ -41,7 +41,7 @@ def parse_dcb_pfc(text: str) -> Settings:
         words = [_on(word) for word in _by_priority(_lines(text), "prio-pfc")]
         return Settings(pfc=frozenset(index for index, on in enumerate(words) if on))
     states = values.get("prio_pfc")
-    if not isinstance(states, list) or len(states) != len(PRIORITIES) or not all(type(on) is bool for on in states):
+    if not isinstance(states, list) or len(states) != len(PRIORITIES) or not all(isinstance(on, bool) for on in states):
         raise ParseError(TOOL, "prio_pfc is not one boolean a priority", text)
     return Settings(pfc=frozenset(index for index, on in enumerate(states) if on))
 

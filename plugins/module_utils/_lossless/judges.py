@@ -7,7 +7,7 @@ For internal use of the collection; may change in any release.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ansible_collections.lium.cluster.plugins.module_utils._lossless import commands
@@ -41,6 +41,11 @@ def make_readable(reading: Reading) -> str:
             "Install iproute2 with dcb, or mlnx_qos of DOCA-OFED (role rdma, rdma_stack: doca), and look again as root"
         )
     return "Install iproute2 with dcb and the card's own tool, and look again as root"
+
+
+def unread(reading: Reading, facts: Sequence[str]) -> Finding:
+    """The finding on a leg that does not show what a rule needs: what the sources said, and how to make it readable."""
+    return Finding(UNKNOWN, reading.why_unknown(facts), make_readable(reading))
 
 
 def pause_lossless(reading: Reading) -> bool:
@@ -130,7 +135,7 @@ def effective_dscp(reading: Reading, target: Target) -> Finding:
             return Finding(OK, seen)
         return Finding(WARN, f"{seen}, but without the bits for ECN", fix)
     if settings.dscp_map is None or settings.pfc is None:
-        return Finding(UNKNOWN, reading.why_unknown(("dscp_map", "pfc")), make_readable(reading))
+        return unread(reading, ("dscp_map", "pfc"))
     leads_to = settings.dscp_map.get(sent)
     if leads_to in settings.pfc:
         return Finding(WARN, f"{seen}, not {target.dscp}, but it leads to lossless priority {leads_to}", fix)
@@ -155,7 +160,7 @@ def ecn(reading: Reading, target: Target) -> Finding:
     )
     if settings.ecn_np is None or settings.ecn_rp is None:
         if settings.ecn_firmware is None:
-            return Finding(UNKNOWN, reading.why_unknown(("ecn_np", "ecn_firmware")), make_readable(reading))
+            return unread(reading, ("ecn_np", "ecn_firmware"))
         if target.priority not in settings.ecn_firmware:
             mask = f"mstconfig -d {leg.pci} set ROCE_CC_PRIO_MASK_P1=255, then a reset of the card's firmware"
             return Finding(MUST_FIX, f"off for priority {target.priority} in the firmware's settings", f"{_IDLE}{mask}")
@@ -192,15 +197,17 @@ def cnp(reading: Reading, target: Target) -> Finding:
 
 def pause(reading: Reading, target: Target) -> Finding:
     state = reading.settings.pause
-    assert state is not None  # it is among the facts that the rule needs
+    if state is None:
+        return unread(reading, ("pause",))
     seen = f"RX {_word(state.rx)}, TX {_word(state.tx)}"
     fix = _run(commands.set_pause(reading.leg, rx=False, tx=False, autoneg=False))
     if not state.rx and not state.tx:
         return Finding(OK, seen)
     if state.rx_negotiated is False and state.tx_negotiated is False:
         return Finding(WARN, f"{seen} configured, off in effect (negotiated off)", fix)
-    if pause_lossless(reading):
-        return Finding(WARN, f"{seen} at both ends, no PFC: one flow that is paused stops all of the link", fix)
+    if not reading.settings.pfc:
+        ends = " at both ends" if pause_lossless(reading) else ""
+        return Finding(WARN, f"{seen}{ends}, no PFC: one flow that is paused stops all of the link", fix)
     return Finding(MUST_FIX, f"{seen}: global pause and PFC exclude each other", fix)
 
 
@@ -272,8 +279,8 @@ def _announced(pfc: frozenset[int] | None) -> str:
 
 def dcbx_peer(reading: Reading, target: Target) -> Finding:
     peer, on = reading.settings.peer, reading.settings.pfc
-    assert peer is not None  # both are among the facts that the rule needs
-    assert on is not None
+    if peer is None or on is None:
+        return unread(reading, ("pfc", "peer"))
     fix = switch_fix(target)
     if peer.pfc is None:
         return Finding(WARN, f"{peer.name} announces no PFC", fix)

@@ -110,7 +110,10 @@ def parse_lldpcli(text: str) -> Peer:
         if subtype == str(_PFC_SUBTYPE):
             if len(value) != 2:
                 raise ParseError(LLDPCLI, "a PFC TLV of another length", str(tlv))
-            pfc = frozenset(number for number in PRIORITIES if value[1] >> number & 1)
+            seen = frozenset(number for number in PRIORITIES if value[1] >> number & 1)
+            if pfc not in (None, seen):
+                raise ParseError(LLDPCLI, "several neighbours on one port, with different PFC", str(tlv))
+            pfc = seen
         elif subtype == str(_APP_SUBTYPE):
             for offset in range(1, len(value) - 2, 3):
                 first, protocol = value[offset], value[offset + 1] << 8 | value[offset + 2]

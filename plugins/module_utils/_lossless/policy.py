@@ -12,7 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.rails import BNXT
-from ansible_collections.lium.cluster.plugins.module_utils._lossless.settings import DSCP, DSCPS, PRIORITIES, Settings
+from ansible_collections.lium.cluster.plugins.module_utils._lossless.settings import (
+    DSCP,
+    DSCPS,
+    PRIORITIES,
+    ROCE_UDP_PORT,
+    Settings,
+)
 
 LOSSLESS, ECN_ONLY = "lossless", "ecn_only"
 MODES = (LOSSLESS, ECN_ONLY)
@@ -108,13 +114,12 @@ class Policy:
         """What a leg with these settings is held against.
 
         A host that forces a class whose DSCP leads to a priority with PFC is whole in itself: these values of its site
-        stand where the options say nothing. Whether all hosts agree is a matter of the comparison between them.
+        stand where the options say nothing. Else what the switch announces for RoCE does, and last the usual values.
+        Whether all hosts agree is a matter of the comparison between them.
         """
         priority, dscp = self.priority, self.dscp
         if priority is None and dscp is None and self.pfc_priorities is None:
-            own = _own_choice(settings)
-            if own is not None:
-                dscp, priority = own
+            dscp, priority = _own_choice(settings) or _switch_choice(settings) or (None, None)
         priority = _PRIORITY if priority is None else priority
         usual_cnp = (_CNP_PRIORITY, _CNP_PRIORITY_BNXT) if driver == BNXT else (_CNP_PRIORITY,)
         return Target(
@@ -136,3 +141,15 @@ def _own_choice(settings: Settings) -> tuple[int, int] | None:
     if not priority or priority not in settings.pfc:  # priority 0 carries everything else and is nobody's choice
         return None
     return dscp, priority
+
+
+def _switch_choice(settings: Settings) -> tuple[int | None, int] | None:
+    """The priority that the switch announces for RoCE, if PFC is on for it there, and its DSCP if there is just one."""
+    peer = settings.peer
+    if peer is None or peer.pfc is None:
+        return None
+    priority = peer.udp_map.get(ROCE_UDP_PORT)
+    if not priority or priority not in peer.pfc:
+        return None
+    dscps = [dscp for dscp, to in peer.dscp_map.items() if to == priority]
+    return (dscps[0] if len(dscps) == 1 else None), priority

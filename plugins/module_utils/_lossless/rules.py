@@ -16,13 +16,13 @@ from ansible_collections.lium.cluster.plugins.module_utils._check import Check
 from ansible_collections.lium.cluster.plugins.module_utils._lossless import judges
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.judges import (
     Finding,
-    make_readable,
     pause_lossless,
+    unread,
 )
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.policy import Target
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.rails import BNXT, ICE
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.sources import Reading
-from ansible_collections.lium.cluster.plugins.module_utils._record import SKIPPED, UNKNOWN
+from ansible_collections.lium.cluster.plugins.module_utils._record import SKIPPED
 
 #: Links of the chain, in the order in which a packet meets them. DCBX stands beside it.
 CHAIN = ("DSCP", "priority", "PFC", "ECN", "CNP", "buffers")
@@ -46,7 +46,7 @@ class Rule:
             return early
         missing = [fact for fact in self.needs if getattr(reading.settings, fact) is None]
         if missing:
-            return Finding(UNKNOWN, reading.why_unknown(missing), make_readable(reading))
+            return unread(reading, missing)
         return self.judge(reading, target)
 
 

@@ -35,6 +35,9 @@ from ansible_collections.lium.cluster.plugins.module_utils._probe import (
 CONFIGFS = "/sys/kernel/config/bnxt_re"
 DEBUGFS = "/sys/kernel/debug/bnxt_re"
 
+#: Agents answer at once or hang; every rail asks them anew.
+_LLDP_TIMEOUT = 10.0
+
 
 @dataclasses.dataclass(frozen=True)
 class Source:
@@ -210,7 +213,7 @@ def _own_lldp(probe: HostProbe, leg: Leg) -> Settings:
 def _lldptool(probe: HostProbe, *arguments: str) -> Completed | None:
     """An answer of lldpad; None where it is not installed or does not run."""
     try:
-        done = probe.run("lldptool", *arguments)
+        done = probe.run("lldptool", *arguments, timeout=_LLDP_TIMEOUT)
     except ToolMissing:
         return None
     return None if "onnection refused" in done.stderr + done.stdout else done
@@ -234,7 +237,7 @@ def _peer_lldpd(probe: HostProbe, leg: Leg) -> Settings:
 def _heard(probe: HostProbe, leg: Leg, *argv: str) -> str:
     if leg.driver == ICE and _firmware_listens(probe, leg):
         raise CommandError(argv, "the card's firmware takes LLDP for itself (fw-lldp-agent is on)")
-    return probe.output(*argv)
+    return probe.output(*argv, timeout=_LLDP_TIMEOUT)
 
 
 def _firmware_listens(probe: HostProbe, leg: Leg) -> bool:

@@ -424,6 +424,24 @@ def test_a_site_with_values_of_its_own_is_whole(tmp_path: Path) -> None:
     assert told["roce.pfc"].status == "MUST_FIX", "the site's own word counts more"
 
 
+def test_an_unset_host_is_told_the_values_of_its_switch(tmp_path: Path) -> None:
+    host = FAULTS[0].plant()
+    host.files[CLASS] = ""
+    host.answer(PEER, outputs.lldpcli(pfc="08,20", apps="A3,12,B7,A5,00,3B"))
+    records = by_id(host, tmp_path / "host")
+    assert f"mlnx_qos -i {NETDEV} --pfc 0,0,0,0,0,1,0,0" in records["roce.pfc"].remediation
+    assert f"echo 238 > {CLASS}" in records["roce.effective_dscp"].remediation, "DSCP 59 and ECT(0)"
+    assert '"59": "5"' in records["roce.dcbx_peer"].remediation
+
+
+def test_two_neighbours_that_differ_tell_nothing(tmp_path: Path) -> None:
+    host = lossless_host()
+    one, other = json.loads(outputs.lldpcli()), json.loads(outputs.lldpcli(pfc="08,10"))
+    one["lldp"][0]["interface"] += other["lldp"][0]["interface"]
+    host.answer(PEER, json.dumps(one))
+    assert by_id(host, tmp_path / "host")["roce.dcbx_peer"].status == "UNKNOWN"
+
+
 def test_ecn_alone_is_lossy_by_design(tmp_path: Path) -> None:
     host = FAULTS[0].plant()
     records = by_id(host, tmp_path / "host", mode="ecn_only")
@@ -442,7 +460,8 @@ def test_pause_at_both_ends_stands_in_for_pfc(tmp_path: Path) -> None:
     assert records["roce.pfc"].status == "SKIPPED"
     assert records["roce.lossless"].status == "OK"
     host.answer(PAUSE, "Autonegotiate:\toff\nRX:\t\ton\nTX:\t\ton\n")
-    assert by_id(host, tmp_path / "one_end")["roce.lossless"].status == "MUST_FIX"
+    one_end = by_id(host, tmp_path / "one_end")
+    assert (one_end["roce.pause"].status, one_end["roce.lossless"].status) == ("WARN", "MUST_FIX")
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
