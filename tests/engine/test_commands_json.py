@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -92,3 +93,30 @@ def test_a_create_that_was_cut_off(stack: Stack, emulator: Emulator) -> None:
     bills(emulator, 2)
     stack.destroy()
     bills(emulator, 0)
+
+
+def test_a_teardown_that_is_ended_by_two_signals(stack: Stack, emulator: Emulator, tmp_path: Path) -> None:
+    cluster_id = stack.up().outputs["cluster_id"]
+    emulator.fault("DELETE /clusters/*", "delay", seconds=6, times=0)
+    told = tmp_path / "told"
+    with (
+        told.open("wb") as errors,
+        subprocess.Popen(
+            [*PULUMI_LIUM, "teardown", "--cwd", str(stack.project), "--stack", stack.name, "--json"],
+            cwd=stack.root,
+            env=stack.env,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        ) as process,
+    ):
+        wait_for(lambda: any(row["method"] == "DELETE" for row in emulator.journal()), what="the first DELETE")
+        process.send_signal(signal.SIGTERM)
+        wait_for(lambda: "SIGTERM" in told.read_text(), what="the first signal is answered")
+        process.send_signal(signal.SIGTERM)
+        printed = json.loads(process.communicate(timeout=30)[0])
+    assert process.returncode == printed["error"]["exit_code"] == 4
+    assert printed["error"]["code"] == "interrupted"
+    (left,) = printed["may_bill"]
+    assert (left["cluster_id"], left["price_per_hour"]) == (cluster_id, 32.0)
+    assert "$32.00 an hour" in told.read_text().splitlines()[-1]
+    emulator.clear_faults()
