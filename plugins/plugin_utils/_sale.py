@@ -75,7 +75,7 @@ def _blockers(rows: Sequence[Record]) -> list[str]:
     return [
         row.id
         for row in rows
-        if row.id != "roce.pairs" and (row.status == MUST_FIX or (row.status == UNKNOWN and row.severity == "blocker"))
+        if row.id != "roce.pairs" and row.severity == "blocker" and row.status in (MUST_FIX, UNKNOWN)
     ]
 
 

@@ -59,12 +59,14 @@ def test_hosts_with_a_blocker_are_not_sold() -> None:
     ("status", "severity", "sold"),
     [
         ("WARN", "degraded", True),
+        ("MUST_FIX", "degraded", True),
+        ("MUST_FIX", "blocker", False),
         ("UNKNOWN", "degraded", True),
         ("UNKNOWN", "blocker", False),
         ("SKIPPED", "info", True),
     ],
 )
-def test_what_cannot_be_read_is_not_taken_for_good(status: str, severity: str, sold: bool) -> None:
+def test_a_blocker_alone_keeps_a_host_out(status: str, severity: str, sold: bool) -> None:
     doubt = record(status=status, severity=severity)
     (row,) = sale({"s": ["a", "b", "c"]}, {"a": host_records(), "b": host_records(), "c": [doubt]})
     assert ("c" in row["sellable"]) is sold
