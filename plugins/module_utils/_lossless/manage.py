@@ -95,7 +95,7 @@ class Manager:
         for step in open_steps:
             outcome.before[step.name], outcome.after[step.name] = f"{step.before}\n", f"{step.wanted}\n"
         if not self.dry:
-            self._write(policy, open_steps, files)
+            self._write(open_steps, files)
         return outcome
 
     def _steps(self, host: Host, policy: Policy, outcome: Outcome) -> list[Step]:
@@ -119,7 +119,7 @@ class Manager:
     def _unit_stands(self) -> bool:
         return all(self.run(["systemctl", verb, "--quiet", UNIT])[0] == 0 for verb in ("is-enabled", "is-active"))
 
-    def _write(self, policy: Policy, open_steps: Sequence[Step], files: Wanted) -> None:
+    def _write(self, open_steps: Sequence[Step], files: Wanted) -> None:
         ledger = Ledger(_VALUES, self.root, dry=False)
         earlier = {entry["name"] for entry in ledger.entries}
         for step in open_steps:
@@ -128,14 +128,13 @@ class Manager:
         footprint.apply(files)
         problem = self._start(footprint, files)
         if not problem:
-            again = self._steps(Host(self.probe), policy, Outcome())
-            asked = {step.name for step in open_steps}
-            wrong = [step for step in again if step.name in asked and not step.met]
-            problem = "; ".join(f"{step.name} is {step.before}, not {step.wanted}" for step in wrong)
+            now = self._now(open_steps)
+            wrong = [step for step in open_steps if not step.reads(now[step], step.wanted)]
+            problem = "; ".join(f"{step.name} is {now[step]}, not {step.wanted}" for step in wrong)
         if problem:
             kept = self._take_back(open_steps, ledger, earlier)
-            if not ledger.entries:
-                Footprint(_FILES, self.root, self.run).remove()
+            if not earlier:  # else the unit is that of a run that was verified
+                self._remove_unit()
             raise ManageError(f"{problem}. {kept or 'Everything is as it was before'}")
 
     def _start(self, footprint: Footprint, files: Wanted) -> str:
@@ -148,6 +147,12 @@ class Manager:
             return f"{SCRIPT} failed: {exc}"
         return ""
 
+    def _remove_unit(self) -> Outcome:
+        removed = Footprint(_FILES, self.root, self.run, dry=self.dry).remove()
+        if removed.changes and not self.dry:
+            self.run(["systemctl", "daemon-reload"])
+        return removed
+
     def _take_back(self, done: Sequence[Step], ledger: Ledger, earlier: Set[str]) -> str:
         """Undoes this run's writes; what could not be undone. Entries named in ``earlier`` are of other runs."""
         failed = self._set_back(done)
@@ -158,20 +163,18 @@ class Manager:
 
     def _set_back(self, done: Sequence[Step]) -> list[Step]:
         """Leads values back, the last one first, and reads all of them again; those that are not as before."""
+        now = self._now(done)
         for step in reversed(done):
-            now = self._now(step)
-            if now is None or not step.kind.same(now, step.before):
-                for line in step.kind.lines(step.leg, step.tool, step.before, now):
+            if not step.reads(now[step], step.before):
+                for line in step.kind.lines(step.leg, step.tool, step.before, now[step]):
                     self.run(["sh", "-c", line])
-        return [step for step in done if not self._is(step, step.before)]
+        now = self._now(done)
+        return [step for step in done if not step.reads(now[step], step.before)]
 
-    def _now(self, step: Step) -> Value:
-        """The value of a step's setting as it reads at this moment; None when it does not."""
-        return step.kind.now(read_leg(self.probe, step.leg).settings, step.wanted)
-
-    def _is(self, step: Step, value: Value) -> bool:
-        now = self._now(step)
-        return now is not None and step.kind.same(now, value)
+    def _now(self, asked: Sequence[Step]) -> dict[Step, Value]:
+        """The values of these settings as they read at this moment; None for one that does not."""
+        settings = {leg: read_leg(self.probe, leg).settings for leg in {step.leg for step in asked}}
+        return {step: step.kind.now(settings[step.leg], step.wanted) for step in asked}
 
     def absent(self) -> Outcome:
         """Undoes what stands in the ledgers. What others changed since is left as it is and named."""
@@ -179,20 +182,20 @@ class Manager:
         outcome = Outcome()
         host = Host(self.probe)
         # The unit first: a boot in between must not set anew what is being taken back.
-        removed = Footprint(_FILES, self.root, self.run, dry=self.dry).remove()
+        removed = self._remove_unit()
         outcome.changes += removed.changes
         outcome.left += removed.left
-        if removed.changes and not self.dry:
-            self.run(["systemctl", "daemon-reload"])
         if not ledger.entries:
             return outcome
         busy = host.occupancy.busy_for_tests
         ours: list[Step] = []
-        for step in map(Step.from_entry, ledger.entries):
+        noted = [Step.from_entry(entry) for entry in ledger.entries]
+        now = self._now(noted)
+        for step in noted:
             refusal = busy or netdev_refusal(host, step.leg.netdev, self.pid)
             if refusal:
                 outcome.left.append(f"{step.name}: {refusal}")
-            elif self._still_ours(step, outcome):
+            elif self._still_ours(step, now[step], outcome):
                 ours.append(step)
             else:
                 ledger.forget(_KIND, step.name)
@@ -205,11 +208,11 @@ class Manager:
                     ledger.forget(_KIND, step.name)
         return outcome
 
-    def _still_ours(self, step: Step, outcome: Outcome) -> bool:
+    def _still_ours(self, step: Step, now: Value, outcome: Outcome) -> bool:
         """Whether a value is to be set back: not where its netdev is gone, or where it is no longer what was set."""
-        if not self.probe.exists(f"/sys/class/net/{step.leg.netdev}") or self._is(step, step.before):
+        if not self.probe.exists(f"/sys/class/net/{step.leg.netdev}") or step.reads(now, step.before):
             return False
-        if self._now(step) is None or self._is(step, step.wanted):
+        if now is None or step.reads(now, step.wanted):
             return True
         outcome.left.append(f"{step.name}: changed by someone else since")
         return False

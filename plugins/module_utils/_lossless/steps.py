@@ -39,7 +39,7 @@ class Kind:
     same: Callable[[Value, Value], bool] = operator.eq
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Step:
     """A setting of one leg. ``before`` is its value now, and what an undo leads back to."""
 
@@ -55,7 +55,11 @@ class Step:
 
     @property
     def met(self) -> bool:
-        return self.before is not None and self.kind.same(self.before, self.wanted)
+        return self.reads(self.before, self.wanted)
+
+    def reads(self, now: Value, value: Value) -> bool:
+        """Whether what reads ``now`` is that value. What does not read is nothing."""
+        return now is not None and self.kind.same(now, value)
 
     @property
     def lines(self) -> list[str]:

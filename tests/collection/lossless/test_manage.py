@@ -28,11 +28,12 @@ class LiveHost:
     """A host whose card comes from the factory: it answers with its state, and shell lines of the role change that.
 
     Lines with the text ``stuck`` are taken without a word and change nothing, as `dcb app replace` may; those with the
-    text ``broken`` fail.
+    text ``broken`` fail. The command ``blinds`` fails once the unit has run.
     """
 
     def __init__(self, driver: str, root: Path, **changes: str) -> None:
         self.driver, self.root, self.stuck, self.broken = driver, root, "", ""
+        self.blinds = ""
         self.pfc: set[int] = set()
         self.trust, self.pause, self.entries = "pcp", "on", dict[int, int]()
         self.enabled = self.active = False
@@ -64,6 +65,8 @@ class LiveHost:
             ),
             f"ethtool -a {NETDEV}": lambda: f"Autonegotiate:\toff\nRX:\t{self.pause}\nTX:\t{self.pause}\n",
         }
+        if line == self.blinds and self.ran:
+            return Completed(tuple(argv), 1, "", "[Errno 5] Input/output error")
         if line in texts and line in self.host.commands:
             return Completed(tuple(argv), 0, texts[line](), "")
         return RecordedRunner(self.host.commands).run(argv, timeout, stdin)
@@ -302,6 +305,28 @@ def test_a_script_that_fails_is_taken_back(tmp_path: Path) -> None:
         host.present()
     assert (host.pause, host.enabled, host.active, host.traces) == ("on", False, False, [])
     assert host.state() == before
+
+
+def test_what_no_longer_reads_after_the_write_is_not_taken_for_written(tmp_path: Path) -> None:
+    host = LiveHost("mlx5_core", tmp_path)
+    host.blinds = f"mlnx_qos -i {NETDEV}"
+    with pytest.raises(ManageError, match=rf"{NETDEV} pfc is None, not \[3\].*{NETDEV} pfc could not be set back"):
+        host.present()
+    assert host.pfc == set(), "it was led back all the same"
+    assert not host.enabled
+    host.blinds = ""
+    assert host.manager().absent().left == []
+    assert host.traces == []
+
+
+def test_a_class_that_stays_is_not_taken_for_the_sites_choice(tmp_path: Path) -> None:
+    """With trust and PFC written, the old class leads to a lossless priority; it is not what was to be written."""
+    host = LiveHost("mlx5_core", tmp_path)
+    (tmp_path / "sys/class/infiniband/mlx5_0/tc/1/traffic_class").write_text("Global tclass=98")
+    host.stuck = "traffic_class"
+    with pytest.raises(ManageError, match=f"{NETDEV} class is 98, not 106"):
+        host.present()
+    assert (host.pfc, host.trust) == (set(), "pcp")
 
 
 def test_an_app_entry_that_the_kernel_refused_is_noticed(tmp_path: Path) -> None:
