@@ -6,11 +6,13 @@ line for a person stands on standard error as ever.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import click
@@ -44,12 +46,19 @@ def exit_codes(*, as_json: bool = False) -> Iterator[None]:
         _stop(error, FAILED, as_json)
     except click.ClickException as error:
         if as_json:
-            print_json(error_document(_code_of(error), error.format_message(), _advice_of(error), error.exit_code))
+            _print(error_document(_code_of(error), error.format_message(), _advice_of(error), error.exit_code))
         raise
     except click.Abort:
         if as_json:
-            print_json(error_document("interrupted", "It was interrupted", None, FAILED))
+            _print(error_document("interrupted", "It was interrupted", None, FAILED))
         raise
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # whoever read the output has had enough
+            raise
+        _drop_what_cannot_be_written()
+        where = f"{error.filename}: " if error.filename else ""
+        told = LiumError(f"{where}{error.strerror or error}", code="os_error", hint="Free space, or mend the path.")
+        _stop(told, FAILED, as_json)
 
 
 def _stop(error: LiumError, exit_code: int, as_json: bool) -> NoReturn:
@@ -60,10 +69,24 @@ def _stop(error: LiumError, exit_code: int, as_json: bool) -> NoReturn:
             "request_id": error.request_id,
             "outcome_unknown": error.outcome_unknown,
         }
-        print_json(document)
+        _print(document)
     stop = click.ClickException(str(error))
     stop.exit_code = exit_code  # type: ignore[misc]
     raise stop from error
+
+
+def _print(document: dict[str, Any]) -> None:
+    with suppress(OSError):  # where standard output is what failed, the exit code and the line still tell
+        print_json(document)
+    _drop_what_cannot_be_written()
+
+
+def _drop_what_cannot_be_written() -> None:
+    """Else the interpreter tries again at its end, and its exit code takes the place of ours."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def error_document(code: str, message: str, hint: str | None, exit_code: int) -> dict[str, Any]:

@@ -138,3 +138,15 @@ def test_a_pod_is_described_and_its_end_too(emulator: Emulator, cli: Cli) -> Non
     gone = cli("describe", member["id"], "--json")
     assert gone.exit == 0, gone.stderr
     assert f"GET /pods/{member['id']}/events" in requests(emulator)
+
+
+def test_a_pod_is_rebooted_and_its_log_read(emulator: Emulator, cli: Cli) -> None:
+    emulator.reset(scenario(boot={"seconds": [0, 0]}))
+    member = up(emulator, cli).json["pods"][1]
+    logged = cli("logs", member["id"])
+    assert logged.exit == 0, logged.stderr
+    assert f"GET /pods/{member['id']}/logs" in requests(emulator)
+    rebooted = cli("reboot", member["id"])
+    assert rebooted.exit == 0, rebooted.stdout + rebooted.stderr
+    assert requests(emulator)[-1] == f"POST /pods/{member['id']}/reboot"
+    assert len(emulator.billing()["pods"]) == 2, "a reboot bills through"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -35,18 +36,43 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, lium_env: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, lium_env: Mapping[str, str], *arguments: str, stdout: int | IO[bytes] = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
     path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
         [sys.executable, "-m", "pulumi_lium.cli", *arguments],
         cwd=folder,
         env={"HOME": str(folder), **lium_env, "PATH": path, "PYTHONPATH": os.getcwd()},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         timeout=60,
         check=False,
     )
+
+
+@pytest.mark.parametrize(
+    "command", ["offers", "offers --json", "doctor --json", "sweep --json", "offers --nodes 1 --json"]
+)
+def test_an_output_that_takes_nothing_is_one_line(folder: Path, lium_env: dict[str, str], command: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = run(folder, lium_env, *command.split(" "), stdout=full)
+    assert done.returncode == (2 if "--nodes" in command else 1)
+    assert "Traceback" not in done.stderr
+    assert ("nodes: is 1" if "--nodes" in command else "No space left on device") in done.stderr
+
+
+def test_a_reader_that_has_had_enough_is_no_error_to_speak_of(folder: Path, lium_env: dict[str, str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = run(folder, lium_env, "offers", "--json", stdout=writer)
+    finally:
+        os.close(writer)
+    assert "Traceback" not in done.stderr
+    assert "Error" not in done.stderr
 
 
 @pytest.mark.parametrize(
