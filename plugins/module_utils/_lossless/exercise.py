@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
+from ansible_collections.lium.cluster.plugins.module_utils._lossless.counters import NAMES
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.verdict import (
     EXERCISED_LOSS,
     EXERCISED_OK,
@@ -31,66 +32,6 @@ _HUGE_PAUSE = 10_000
 #: Lost packets that a fabric without PFC may have.
 _ECN_ONLY_TOLERANCE = 1e-6
 _PACKET = 4096
-
-#: Meaning -> counters of all vendors; ``{}`` is the priority of RoCE. A card has some of the names, or none.
-NAMES: Mapping[str, tuple[str, ...]] = {
-    "roce_bytes": ("rx_prio{}_bytes", "rx_bytes_pri{}"),
-    "bulk_bytes": ("rx_prio0_bytes", "rx_bytes_pri0"),
-    "pause_received": ("rx_prio{}_pause", "rx_pfc_ena_frames_pri{}", "rx_priority_{}_xoff.nic"),
-    "pause_sent": ("tx_prio{}_pause", "tx_pfc_ena_frames_pri{}", "tx_priority_{}_xoff.nic"),
-    "discards": (
-        "rx_prio{}_discards",
-        "rx_discards_phy",
-        "rx_out_of_buffer",
-        "rx_prio{}_buf_discard",
-        "rx_prio{}_cong_discard",
-        "rx_stat_discard",
-        "rx_roce_discards",
-        "rx_dropped.nic",
-    ),
-    "sequence": (
-        "out_of_sequence",
-        "packet_seq_err",
-        "implied_nak_seq_err",
-        "roce_adp_retrans",
-        "roce_adp_retrans_to",
-        "roce_slow_restart",
-        "seq_err_naks_rcvd",
-        "oos_drop_count",
-        "RetransSegs",
-        "Nak Sequence Error",
-        "out_of_seq_request",
-        "rcvd_seq_err",
-    ),
-    "timeouts": (
-        "local_ack_timeout_err",
-        "req_transport_retries_exceeded",
-        "to_retransmits",
-        "max_retry_exceeded",
-        "RTO",
-        "retry_exceeded_err",
-    ),
-    "not_ready": ("rnr_nak_retry_err", "out_of_buffer", "rnr_naks_rcvd", "RNR received", "rcvd_rnr_err"),
-    "ecn": (
-        "np_ecn_marked_roce_packets",
-        "np_cnp_sent",
-        "rp_cnp_handled",
-        "rx_ecn_marked_pkts",
-        "tx_cnp_pkts",
-        "rx_cnp_pkts",
-        "RxECNMrkd",
-        "cnpSent",
-        "cnpHandled",
-    ),
-    "storms": ("tx_pause_storm_warning_events", "tx_pause_storm_error_events", "continuous_roce_pause_events"),
-    "cable": (
-        "rx_crc_errors_phy",
-        "rx_symbol_err_phy",
-        "rx_icrc_encapsulated",
-        "rx_fcs_err_frames",
-        "rx_crc_errors.nic",
-    ),
-}
 
 
 @dataclasses.dataclass(frozen=True)
