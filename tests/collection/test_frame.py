@@ -53,7 +53,9 @@ def test_role_skeleton(role: str) -> None:
     folder = ROOT / "roles" / role
     for name in ("tasks/main.yml", "defaults/main.yml", "meta/main.yml", "meta/argument_specs.yml", "README.md"):
         assert (folder / name).is_file(), name
-    assert (ROOT / "extensions" / "molecule" / role / "molecule.yml").is_file(), "`molecule test -s ROLE` runs each role"
+    assert (ROOT / "extensions" / "molecule" / role / "molecule.yml").is_file(), (
+        "`molecule test -s ROLE` runs each role"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +112,38 @@ def test_the_built_collection_runs_from_an_empty_place(built: Path, tmp_path: Pa
     assert "os.supported" in {record["id"] for record in host["records"]}, done.stdout + done.stderr
     assert done.returncode == (2 if host["status"] == "MUST_FIX" else 0)
     assert "What to do next" in done.stdout or "Nothing to do." in done.stdout
+
+
+def bare_uses(text: str, name: str) -> list[str]:
+    """Lines in which a variable decides something as the text that it may be."""
+    used = re.compile(rf"\b{name}\b(?!\s*\|\s*bool)(?!:)(?! is off)")
+    handed_on = re.compile(rf'"{{{{ {name} }}}}"')
+    lines = (line.partition("# ")[0] for line in text.splitlines())
+    return [line.strip() for line in lines if used.search(handed_on.sub("", line))]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_switch_is_on_because_it_says_false(role: str) -> None:
+    """`-e NAME=false` is the text "false", which is true in an expression until `bool` has read it."""
+    folder = ROOT / "roles" / role
+    options = load(folder / "meta" / "argument_specs.yml")["argument_specs"]["main"].get("options", {})
+    for name in (name for name, option in options.items() if option["type"] == "bool"):
+        for part in ("tasks", "handlers", "vars"):
+            for path in sorted((folder / part).glob("*.yml")):
+                bare = [line for line in bare_uses(path.read_text(encoding="utf-8"), name) if line != f"role: {name}"]
+                assert bare == [], f"{path.name}: {name}"
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("when: switch", True),
+        ('"{{ a if switch else b }}"', True),
+        ("when: not switch or other", True),
+        ("when: switch | bool", False),
+        ('become: "{{ switch }}"', False),
+        ("# switch", False),
+    ],
+)
+def test_a_bare_switch_is_found(line: str, found: bool) -> None:
+    assert bool(bare_uses(line, "switch")) is found
