@@ -44,7 +44,7 @@ def clean(_hosts: Rack, tmp_path_factory: pytest.TempPathFactory) -> Conclusion:
 @pytest.fixture
 def limit(clean: Conclusion) -> float:
     """Seconds after which a silent test is no longer a slow one on this machine now."""
-    return max(20.0, 3 * max(record["duration_ms"] for record in clean.report["records"]) / 1000)
+    return max(20.0, 2 * max(record["duration_ms"] for record in clean.report["records"]) / 1000)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_rdma_is_dropped_for_one_host(hosts: Rack, tmp_path: Path, limit: float)
 
 
 def test_one_link_is_thinned(hosts: Rack, tmp_path: Path, limit: float) -> None:
-    hosts.switch.thin(0.1, "udp", 4791, target=4)
+    hosts.switch.thin(0.25, "udp", 4791, target=4)
     done = Verification(hosts, tmp_path, pair_timeout_s=limit).run()
     worst = {pair for pair, seen in statuses(done).items() if seen & {"FAIL", "WARN"}}
     assert worst, render(done.fabrics[0])
@@ -119,7 +119,8 @@ def test_an_empty_gid_index(hosts: Rack, tmp_path: Path, limit: float) -> None:
     verification.looks["host4"] = look(hosts.host(4), gid_index=7)
     done = verification.run(reruns=False)
     assert [host for _, named in accused(done) for host in named] == ["host4"], render(done.fabrics[0])
-    assert classes(done, "host4") <= {"gid_empty", "gid_or_route"}
+    # Which end speaks first decides which of these perftest says.
+    assert classes(done, "host4") <= {"gid_empty", "gid_or_route", "gid_types"}
 
 
 def test_the_memory_lock_limit_is_too_small(hosts: Rack, tmp_path: Path, limit: float) -> None:

@@ -56,7 +56,9 @@ CAUSES = {
         "host",
     ),
     "gid_types": Cause(
-        "the two ends use GIDs of different types", "use the IPv4-mapped RoCE v2 GID on both ends", "nic"
+        "the two ends use GIDs of different types, or the index in use is empty on one of them",
+        "use the index that holds the IPv4-mapped RoCE v2 GID on both ends (host-contract 3.2)",
+        "nic",
     ),
     "gid_empty": Cause(
         "the GID index in use is empty", "use the index that holds the fabric address (host-contract 3.2)", "nic"
