@@ -198,7 +198,8 @@ def test_the_playbook_names_the_planted_fault(
     report = json.loads((tmp_path / "lium-roce.json").read_text())
     assert [part["hosts"] for part in report["fabrics"][0]["guilty"]] == [["host3"]]
     assert len(report["platform"]["host1"]) == 3
-    assert hosts.host(1).run(f"cat {FOLDER}/records.jsonl").stdout.count('"schema"') >= 3
+    # Those of the last pass: the test that was repeated alone.
+    assert hosts.host(1).run(f"cat {FOLDER}/records.jsonl").stdout.count('"schema"') >= 1
     assert done.returncode == 2, "a pair that cannot be sold fails the play"
 
 
