@@ -251,6 +251,7 @@ def test_the_holder_cleans_up_and_frees_the_lock(how: str, tmp_path: Path, monke
     monkeypatch.setattr(holder, "FOLDER", str(tmp_path / "state"))
     path, mark = str(tmp_path / "probe.lock"), tmp_path / "cleaned"
     lock = holder.take_lock(path)
+    holder.write_state("state.json", {})
     found = holder.leave_behind(lock, ["127.0.0.1"], [51820], 1.0 if how == "by itself" else 60.0, mark.touch)
     os.close(lock)
     with pytest.raises(holder.Busy):
@@ -262,4 +263,7 @@ def test_the_holder_cleans_up_and_frees_the_lock(how: str, tmp_path: Path, monke
     os.waitpid(found["pid"], 0)
     os.close(holder.take_lock(path))
     assert mark.exists() is (how != "killed")
+    kept = {"told": ["state.json", "wire.json"], "by itself": None, "killed": ["state.json"]}[how]
+    folder = tmp_path / "state"
+    assert (sorted(path.name for path in folder.iterdir()) if folder.exists() else None) == kept
     assert not holder.end_holder(found), "a process of another that has its number is never told to end"

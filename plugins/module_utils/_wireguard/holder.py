@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import selectors
+import shutil
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -43,18 +44,18 @@ def take_lock(path: str = LOCK) -> int:
     return descriptor
 
 
-def write_state(name: str, value: Any, folder: str = FOLDER) -> None:
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    path = os.path.join(folder, name)
+def write_state(name: str, value: Any) -> None:
+    os.makedirs(FOLDER, mode=0o700, exist_ok=True)
+    path = os.path.join(FOLDER, name)
     with open(f"{path}.new", "w", encoding="utf-8") as stream:
         json.dump(value, stream)
     os.replace(f"{path}.new", path)
 
 
-def read_state(name: str, folder: str = FOLDER) -> Any:
+def read_state(name: str) -> Any:
     """What an earlier task wrote; None when there is nothing."""
     try:
-        with open(os.path.join(folder, name), encoding="utf-8") as stream:
+        with open(os.path.join(FOLDER, name), encoding="utf-8") as stream:
             return json.load(stream)
     except FileNotFoundError:
         return None
@@ -89,15 +90,19 @@ def leave_behind(
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
         os.closerange(3, min(lock, sniffer.fileno()))
-        _hold(sniffer, lifetime)
-        write_state("wire.json", [[*key, count] for key, count in sniffer.counts.items()])
+        if _hold(sniffer, lifetime):
+            write_state("wire.json", [[*key, count] for key, count in sniffer.counts.items()])
+        else:
+            # Nobody has come for it within its time, and nobody will.
+            shutil.rmtree(FOLDER, ignore_errors=True)
     finally:
         clean_up()
         os._exit(0)
     raise AssertionError("the holder ends above")
 
 
-def _hold(sniffer: Sniffer, lifetime: float) -> None:
+def _hold(sniffer: Sniffer, lifetime: float) -> bool:
+    """Watches the wire. True when told to end, False when the lifetime is over."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     os.set_blocking(reader, False)
@@ -113,8 +118,9 @@ def _hold(sniffer: Sniffer, lifetime: float) -> None:
         while (left := end - time.monotonic()) > 0:
             for key, _events in selector.select(left):
                 if key.fd == reader:
-                    return
+                    return True
                 sniffer.take()
+    return False
 
 
 def end_holder(found: dict[str, Any], patience: float = 300.0) -> bool:
