@@ -14,12 +14,14 @@ from typing import NamedTuple
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, parse_int
 from ansible_collections.lium.cluster.plugins.module_utils._probe import HostProbe, ProbeError
 
+#: What is said of a socket that no process in sight has.
+UNSEEN = "the kernel, or a process that cannot be seen"
 _TCP_LISTEN = "0A"
 _UDP_UNCONNECTED = "07"
 
 
 class Socket(NamedTuple):
-    """A listening socket. ``inode`` is 0 for one of the kernel's own, as WireGuard in the kernel has it."""
+    """A listening socket. One of the kernel's own, as WireGuard has, may have an ``inode`` like any other, or 0."""
 
     port: int
     inode: int
@@ -41,7 +43,7 @@ def parse_proc_net(text: str, state: str) -> list[Socket]:
 
 
 def port_holders(probe: HostProbe, protocol: str, port: int) -> list[str]:
-    """``name (pid n)`` of whoever listens on a ``udp`` or ``tcp`` port; an empty text for the kernel itself."""
+    """``name (pid n)`` of whoever listens on a ``udp`` or ``tcp`` port; empty where it is no process in sight."""
     state = _UDP_UNCONNECTED if protocol == "udp" else _TCP_LISTEN
     sockets = parse_proc_net(probe.read(f"/proc/net/{protocol}"), state)
     # A kernel without IPv6 has no such file.
@@ -50,7 +52,7 @@ def port_holders(probe: HostProbe, protocol: str, port: int) -> list[str]:
     if not inodes:
         return []
     owners = _owners(probe, {inode for inode in inodes if inode})
-    return sorted({owners.get(inode, "" if inode == 0 else "a process that cannot be seen") for inode in inodes})
+    return sorted({owners.get(inode, "") for inode in inodes})
 
 
 def _owners(probe: HostProbe, inodes: set[int]) -> dict[int, str]:

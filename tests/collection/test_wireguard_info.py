@@ -57,6 +57,12 @@ def stale_wg0(host: RecordedHost) -> None:
     host.answer("wg show all dump", f"wg0\t(none)\t{key}\t51820\toff\n")
 
 
+def stale_wg0_of_a_newer_kernel(host: RecordedHost) -> None:
+    """Linux 6.1 shows an inode for the socket of WireGuard, which no process has."""
+    stale_wg0(host)
+    listen(host, 4711)
+
+
 def port_of_a_container(host: RecordedHost) -> None:
     host.answer("docker ps --filter publish=51820/udp --format {{.Names}}", "site-vpn\n")
 
@@ -104,6 +110,7 @@ SEEDED = [
     (no_module, "wg.module", "MUST_FIX", "not there", "cloud flavour"),
     (port_of_a_process, "wg.port_free", "MUST_FIX", "tailscaled (pid 812)", "never ended by this collection"),
     (stale_wg0, "wg.port_free", "MUST_FIX", "WireGuard interface wg0 of this host", "another one"),
+    (stale_wg0_of_a_newer_kernel, "wg.port_free", "MUST_FIX", "WireGuard interface wg0 of this host", "another one"),
     (port_of_a_container, "wg.port_free", "MUST_FIX", "container site-vpn", "another one"),
     (k3s, "wg.subnet_conflict", "MUST_FIX", "route 10.42.0.0/16 on cni0", "outside 10.42.0.0/24"),
     (docker_network, "wg.subnet_conflict", "MUST_FIX", "Docker network bridge 10.42.0.0/20", "outside"),

@@ -16,7 +16,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseEr
 from ansible_collections.lium.cluster.plugins.module_utils._probe import CommandError, Missing, ToolMissing
 from ansible_collections.lium.cluster.plugins.module_utils._rdma.view import ROCE
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
-from ansible_collections.lium.cluster.plugins.module_utils._sockets import port_holders
+from ansible_collections.lium.cluster.plugins.module_utils._sockets import UNSEEN, port_holders
 
 DAEMON_JSON_PATH = "/etc/docker/daemon.json"
 TOOLKIT_CONFIG = "/etc/nvidia-container-runtime/config.toml"
@@ -257,7 +257,7 @@ def tcp_port(host: Host) -> Record:
         return TCP.ok("free; whether it is open between hosts is seen by verify_roce only")
     if host.occupancy.measuring:
         return TCP.ok("held by the platform's measurement")
-    names = ", ".join(holder or "the kernel" for holder in holders)
+    names = ", ".join(holder or UNSEEN for holder in holders)
     return TCP.must_fix(f"held by {names}", "End the program that listens there, an old ib_write_bw for example")
 
 

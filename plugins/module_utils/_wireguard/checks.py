@@ -30,7 +30,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._probe import (
     ToolMissing,
 )
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
-from ansible_collections.lium.cluster.plugins.module_utils._sockets import port_holders
+from ansible_collections.lium.cluster.plugins.module_utils._sockets import UNSEEN, port_holders
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.firewall import allow_rules, firewall_state
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.mesh import interface_problems
 
@@ -154,13 +154,13 @@ def port_free(subject: OverlayHost) -> Record:
 def _kernel_holder(host: Host, port: int) -> str:
     """A socket without a process belongs to the kernel: a WireGuard interface of the host, most of the time."""
     if not host.probe.exists("/sys/module/wireguard"):  # asking `wg` would load it
-        return "the kernel"
+        return UNSEEN
     try:
         interfaces = parse_dump(host.probe.output("wg", "show", "all", "dump"))
     except CommandError:
-        return "the kernel (a WireGuard interface of this host?)"
+        return f"{UNSEEN} (a WireGuard interface of this host?)"
     names = [interface.name for interface in interfaces if interface.listen_port == port]
-    return f"WireGuard interface {', '.join(names)} of this host" if names else "the kernel"
+    return f"WireGuard interface {', '.join(names)} of this host" if names else UNSEEN
 
 
 def subnet_conflict(subject: OverlayHost) -> Record:
