@@ -141,22 +141,22 @@ def test_an_interrupted_probe_leaves_nothing(
     hosts = inventory(full_rack)
     full_rack.switch.drop(protocol="udp", port=51820)  # so that the calls take their time
     variables = "wireguard_probe_lifetime=150"
-    play = subprocess.Popen(
+    with subprocess.Popen(
         [ansible_tool("ansible-playbook"), "-i", str(hosts), "lium.cluster.verify_wireguard", "-e", variables],
         cwd=tmp_path,
         env={**ansible_env(ROOT, tmp_path / "ansible"), "ANSIBLE_PIPELINING": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
-    assert play.stdout is not None
-    for line in play.stdout:
-        if "Call the other hosts" in line:
-            break
-    assert not all(nothing_left(host) for host in full_rack.hosts), "the probe was open when it was interrupted"
-    play.send_signal(signal.SIGINT)
-    play.stdout.read()
-    assert play.wait(timeout=300) != 0
+    ) as play:
+        assert play.stdout is not None
+        for line in play.stdout:
+            if "Call the other hosts" in line:
+                break
+        assert not all(nothing_left(host) for host in full_rack.hosts), "the probe was open when it was interrupted"
+        play.send_signal(signal.SIGINT)
+        play.stdout.read()
+        assert play.wait(timeout=300) != 0
     deadline = time.monotonic() + 400
     while not all(nothing_left(host) for host in full_rack.hosts):
         assert time.monotonic() < deadline, [host.run(LEFTOVERS, check=False).stdout for host in full_rack.hosts]
