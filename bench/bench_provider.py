@@ -134,19 +134,29 @@ def _official_client(root: Path, emulator: Emulator) -> list[Figure]:
     ]
 
 
-def _import_time() -> Figure:
-    def of(module: str) -> float:
-        line = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
-        runs = [float(subprocess.check_output([sys.executable, "-c", line])) for _ in range(7)]
-        return min(runs) * 1000
+_IMPORT = """
+import time
+times = [time.perf_counter()]
+import pulumi
+times.append(time.perf_counter())
+import pulumi_lium
+pulumi_lium.LiumCluster
+times.append(time.perf_counter())
+print(times[1] - times[0], times[2] - times[1])
+"""
 
-    base, both = of("pulumi"), of("pulumi, pulumi_lium; pulumi_lium.LiumCluster")
+
+def _import_time() -> Figure:
+    # One process for both: between two processes the machine's own unrest is larger than the difference.
+    runs = [subprocess.check_output([sys.executable, "-c", _IMPORT], text=True).split() for _ in range(7)]
+    base, more = (min(float(run[column]) for run in runs) * 1000 for column in (0, 1))
+    both = base + more
     return Figure(
         "import of `pulumi_lium`, LiumCluster used",
         f"{both:.0f} ms",
         f"{base:.0f} ms of `pulumi` alone (ratio {both / base:.2f})",
         "at most 60 ms more",
-        both - base <= 60,
+        more <= 60,
     )
 
 
