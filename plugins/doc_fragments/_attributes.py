@@ -34,3 +34,23 @@ attributes:
     membership:
       - lium.cluster.cluster
 """
+
+    # Modules that change a host, and say in check mode what they would.
+    CHANGE = r"""
+options: {}
+attributes:
+  check_mode:
+    description: Can run in C(check_mode) and return changed status prediction without modifying target.
+    support: full
+  diff_mode:
+    description: Returns details on what has changed when in diff mode.
+    support: full
+  idempotent:
+    description: A second run under the same conditions changes nothing.
+    support: full
+  action_group:
+    description: Use C(group/lium.cluster.cluster) in C(module_defaults) to set defaults for this module.
+    support: full
+    membership:
+      - lium.cluster.cluster
+"""
