@@ -231,8 +231,12 @@ def _is_alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    # A number that was given to another process since is not the run that locked the stack.
     try:
-        return "pulumi" in Path(f"/proc/{pid}/comm").read_text()
+        # "pid (name) state …"; the name may hold blanks and brackets.
+        _, _, rest = Path(f"/proc/{pid}/stat").read_text(errors="replace").partition("(")
+        name, _, fields = rest.rpartition(")")
     except OSError:
         return True
+    # One that has ended keeps its number until its parent has heard of it (an init may take seconds). A number that was
+    # given to another process since is not the run that locked the stack.
+    return "pulumi" in name and fields.split()[0] not in ("Z", "X")

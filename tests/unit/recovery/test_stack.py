@@ -1,0 +1,68 @@
+"""Whether the run that locked a stack lives, told from real processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pulumi_lium.recovery.stack import StackLocked, _failure
+
+
+@contextmanager
+def program(folder: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of this name, which ends when its standard input is closed."""
+    path = folder / name
+    path.symlink_to(shutil.which("cat") or "/bin/cat")
+    with subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        yield process
+
+
+def is_alive(pid: int, host: str = "") -> bool | None:
+    said = (
+        "error: the stack is currently locked by 1 lock(s). Either wait for the other process(es) to end or delete the"
+        f" lock file with `pulumi cancel`.\n  file:///state/.pulumi/locks/ci.json: created by root@{host or socket.gethostname()}"
+        f" (pid {pid}) at 2026-11-30T12:00:00Z"
+    )
+    locked = _failure(("destroy",), 255, said)
+    assert isinstance(locked, StackLocked) and locked.lock is not None
+    return locked.lock.alive
+
+
+def test_a_running_pulumi_is_alive(tmp_path: Path) -> None:
+    with program(tmp_path, "pulumi") as process:
+        assert is_alive(process.pid) is True
+
+
+def test_one_that_has_ended_is_dead_before_its_parent_has_heard_of_it(tmp_path: Path) -> None:
+    """An init that reaps every few seconds only left a stack locked "by a run that is alive"."""
+    with program(tmp_path, "pulumi") as process:
+        assert process.stdin is not None
+        process.stdin.close()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        os.kill(process.pid, 0)  # its number is taken still
+        assert is_alive(process.pid) is False
+
+
+@pytest.mark.parametrize("name", ["cat", "a) Z (b"])
+def test_another_program_under_its_number_is_not_the_run(tmp_path: Path, name: str) -> None:
+    with program(tmp_path, name) as process:
+        assert is_alive(process.pid) is False
+
+
+def test_a_name_with_brackets_does_not_hide_the_state(tmp_path: Path) -> None:
+    with program(tmp_path, "pulumi) Z (") as process:
+        assert is_alive(process.pid) is True
+
+
+def test_a_number_that_nobody_has_is_dead_and_one_of_another_machine_is_not_known(tmp_path: Path) -> None:
+    with program(tmp_path, "pulumi") as process:
+        pass
+    assert is_alive(process.pid) is False
+    assert is_alive(process.pid, host="another-machine") is None
