@@ -27,11 +27,12 @@ def program(folder: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
 def is_alive(pid: int, host: str = "") -> bool | None:
     said = (
         "error: the stack is currently locked by 1 lock(s). Either wait for the other process(es) to end or delete the"
-        f" lock file with `pulumi cancel`.\n  file:///state/.pulumi/locks/ci.json: created by root@{host or socket.gethostname()}"
-        f" (pid {pid}) at 2026-11-30T12:00:00Z"
+        " lock file with `pulumi cancel`.\n  file:///state/.pulumi/locks/ci.json: created by"
+        f" root@{host or socket.gethostname()} (pid {pid}) at 2026-11-30T12:00:00Z"
     )
     locked = _failure(("destroy",), 255, said)
-    assert isinstance(locked, StackLocked) and locked.lock is not None
+    assert isinstance(locked, StackLocked)
+    assert locked.lock is not None
     return locked.lock.alive
 
 
