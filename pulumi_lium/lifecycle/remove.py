@@ -18,7 +18,7 @@ from .members import still_billing
 from .state import price_of, setting, whole
 from .values import usd
 
-_FIRST_DELAY = 1.0
+_FIRST_DELAY = 0.3
 _LONGEST_DELAY = 10.0
 _ACCEPTED_FOR = 60.0
 """Seconds after which an accepted removal that has not begun is asked for again: a node may have lost it."""
