@@ -108,7 +108,7 @@ TIERS: tuple[Tier, ...] = (
     pytest_tier("field", workers=2, needs=(PULUMI,)),
     pytest_tier("engine", workers=2, needs=(PULUMI, ACTIONLINT), limit_s=1800),
     pytest_tier("browser", apt=("chromium", "poppler-utils", "fonts-dejavu-core")),
-    pytest_tier("docker", needs=(ROOT,), apt=("docker.io", "runc", "busybox-static")),
+    pytest_tier("docker", needs=(ROOT,), apt=("docker.io", "docker-compose", "runc", "busybox-static")),
     pytest_tier("rack", needs=(RACK,), limit_s=1800),
     pytest_tier("roles", needs=(PULUMI, RACK), limit_s=3000),
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 DOCKER = "/usr/bin/docker"  # the one that belongs to the dockerd of the same package
+COMPOSE = "/usr/bin/docker-compose"
 
 
 class Daemon:
@@ -70,6 +71,18 @@ class Daemon:
     def run(self, *arguments: str) -> str:
         """Output of a container that must end well."""
         return self.docker("run", "--rm", *arguments).stdout
+
+    def compose(self, file: Path, service: str) -> str:
+        """Output of a service's container, which must end well."""
+        done = subprocess.run(
+            [COMPOSE, "--file", str(file), "run", "--rm", "-T", service],
+            env={**self._environ, "DOCKER_HOST": self.host, "DOCKER_CONFIG": str(self.folder / "client")},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, f"{service}: {done.stderr}{self.log}"
+        return done.stdout
 
     @property
     def info(self) -> dict[str, Any]:

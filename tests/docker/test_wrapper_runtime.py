@@ -107,6 +107,25 @@ def test_exec_keeps_the_limit_off(site: Site, sleeper: str) -> None:
     assert memlock(limits) == limit_here()
 
 
+COMPOSE_FILE = """
+version: "2.4"
+services:
+  default: {image: lium-test, network_mode: host, command: "sh -c 'ls /dev/infiniband; env'"}
+  named: {image: lium-test, network_mode: host, runtime: lium-rdma, command: ls /dev/infiniband}
+  bypass: {image: lium-test, network_mode: host, runtime: runc, command: ls /dev}
+"""
+
+
+def test_compose_services_are_containers_like_any_other(site: Site) -> None:
+    file = site.folder / "compose.yml"
+    file.write_text(COMPOSE_FILE)
+    default = site.daemon.compose(file, "default").split()
+    assert default[:3] == ["rdma_cm", "uverbs0", "uverbs1"]
+    assert "NCCL_IB_GID_INDEX=3" in default
+    assert site.daemon.compose(file, "named").split() == ["rdma_cm", "uverbs0", "uverbs1"]
+    assert "infiniband" not in site.daemon.compose(file, "bypass")
+
+
 def test_without_rdma_devices_containers_start_all_the_same(site: Site) -> None:
     shutil.rmtree(site.devices)
     try:

@@ -53,14 +53,15 @@ Playbook = Callable[..., Run]
 
 @pytest.fixture
 def playbook(tmp_path: Path) -> Playbook:
-    """Runs a playbook of the collection: ``playbook("audit", inventory, "--check", hosts="host1")``."""
+    """Runs a playbook of the collection, or a file: ``playbook("audit", inventory, "--check", hosts="host1")``."""
 
     def run(name: str, inventory: Path, *arguments: str, **variables: object) -> Run:
         report = tmp_path / "report.json"
         report.unlink(missing_ok=True)
+        play = name if name.endswith(".yml") else f"lium.cluster.{name}"
         values = json.dumps({"lium_report_path": str(report), **variables})
         done = subprocess.run(
-            [ansible_tool("ansible-playbook"), "-i", str(inventory), f"lium.cluster.{name}", "-e", values, *arguments],
+            [ansible_tool("ansible-playbook"), "-i", str(inventory), play, "-e", values, *arguments],
             cwd=tmp_path,
             env={**ansible_env(ROOT, tmp_path / "ansible"), "ANSIBLE_PIPELINING": "1"},
             capture_output=True,
