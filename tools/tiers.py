@@ -110,7 +110,7 @@ TIERS: tuple[Tier, ...] = (
     pytest_tier("browser", apt=("chromium", "poppler-utils", "fonts-dejavu-core")),
     pytest_tier("docker", needs=(ROOT,), apt=("docker.io", "docker-compose", "runc", "busybox-static")),
     pytest_tier("rack", needs=(RACK,), limit_s=1800),
-    pytest_tier("roles", needs=(PULUMI, RACK), limit_s=3000),
+    pytest_tier("roles", workers=2, needs=(PULUMI, RACK), limit_s=3000),
 )
 
 # Under tests/, but no tests of their own.
