@@ -33,8 +33,8 @@ Play = Callable[[Kill], Verdict]
 def deaths(play: Play, *, before: int = 0) -> Iterator[tuple[Kill, Verdict]]:
     """Each death at a write that `play` meets, with what it came to.
 
-    `before`: kills that strike ahead of it. The second death of a pair is that of the whole process, with nothing on its
-    way.
+    `before`: kills that strike ahead of it. The second death of a pair is that of the whole process, with
+    nothing on its way.
     """
     for label in WRITES:
         for nth in itertools.count():
