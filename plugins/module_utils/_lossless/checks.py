@@ -144,6 +144,9 @@ def lossless_facts(rails: Rails, legs: Sequence[LegVerdict]) -> dict[str, Any]:
                 "confidence": leg.confidence,
                 "broken_link": leg.broken.link if leg.broken else None,
                 "settings": shared_settings(leg.reading.settings, leg.target),
+                "priority": leg.target.priority,
+                "traffic_class": leg.target.traffic_class,
+                "ecn_only": leg.target.ecn_only,
                 "sources": dict(leg.reading.told_by),
             }
             for leg in legs

@@ -15,6 +15,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._lossless.verdict imp
     EXERCISED_LOSS,
     EXERCISED_OK,
     NOT_EXERCISED,
+    UNCLEAR,
 )
 
 #: Queue pair counters of cards are this wide; those of ``ethtool -S`` have 64 bits and do not come round.
@@ -27,6 +28,8 @@ HOST_BUFFERS, SWITCH, WRONG_CLASS, BLACKHOLE, CABLE = "host buffers", "switch", 
 
 #: "About line rate", and "collapsed", as parts of it.
 _LINE, _COLLAPSED = 0.9, 0.1
+#: Counters that show a sender being held back.
+_MECHANISM = ("pause_sent", "pause_received", "ecn")
 #: Pause frames that a switch cannot have swallowed with its own buffers.
 _HUGE_PAUSE = 10_000
 #: Lost packets that a fabric without PFC may have.
@@ -75,12 +78,12 @@ def delta(before: int, after: int, *, wraps: bool) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """An incast: who received, who sent, at which rates (Gb/s) together and at most."""
+    """An incast: who received, who sent, at which rates (Gb/s) together and at most; None where the port shows none."""
 
     receiver: History
     senders: Sequence[History]
     rate: float
-    line_rate: float
+    line_rate: float | None
     priority: int = 3
     ecn_only: bool = False
 
@@ -92,13 +95,20 @@ class Load:
 @dataclasses.dataclass(frozen=True)
 class Proof:
     """What the load proved. ``place`` is where packets get lost, or would: traffic in the wrong class is lossy by its
-    set-up though nothing was lost. ``unread`` names what could not be told; ``warnings`` what is worth a look."""
+    set-up though nothing was lost. ``readable`` is false where the counters that would tell are not there. ``unread``
+    names what could not be told; ``warnings`` what is worth a look."""
 
     proven: str
     reason: str
     place: str | None = None
+    readable: bool = True
     unread: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def word(self) -> str:
+        """The entry in the table of verdicts: what was proven, or ``unknown`` where there was nothing to read."""
+        return self.proven if self.readable else UNCLEAR
 
 
 def prove(load: Load) -> Proof:
@@ -125,9 +135,13 @@ def _judge(load: Load, blind: bool) -> Proof:
     if _pause_ignored(load):
         return Proof(EXERCISED_LOSS, "the receiver's pause frames reach no sender", SWITCH)
     if blind:
-        return Proof(NOT_EXERCISED, "whether packets were lost cannot be read")
+        return Proof(NOT_EXERCISED, "whether packets were lost cannot be read", readable=False)
+    if not any(rail.moved(name, load.priority) is not None for name in _MECHANISM for rail in load.rails):
+        return Proof(NOT_EXERCISED, "neither pause nor ECN is counted", readable=False)
     if not _mechanism(load):
-        return Proof(NOT_EXERCISED, "neither pause nor ECN was needed, or none is counted")
+        return Proof(NOT_EXERCISED, "neither pause nor ECN was needed")
+    if load.line_rate is None:
+        return Proof(NOT_EXERCISED, "the rate of the receiver's link cannot be read", readable=False)
     if load.rate < _LINE * load.line_rate:
         return Proof(NOT_EXERCISED, f"{load.rate:g} of {load.line_rate:g} Gb/s: the link was never full")
     return Proof(EXERCISED_OK, "pause or ECN held the senders back, nothing was lost")
@@ -156,16 +170,17 @@ def _pause_ignored(load: Load) -> bool:
     return sent is not None and sent > _HUGE_PAUSE and bool(received) and set(received) == {0}
 
 
-def _place(load: Load, discards: int, timeouts: int) -> str:
+def _place(load: Load, discards: int, timeouts: int) -> str | None:
     if _in_wrong_class(load):
         return WRONG_CLASS
     if discards:
         return HOST_BUFFERS
-    if timeouts and load.rate < _COLLAPSED * load.line_rate:
+    if timeouts and load.line_rate is not None and load.rate < _COLLAPSED * load.line_rate:
         return BLACKHOLE
     if _sum(load, "cable") and not _pause_ignored(load):
         return CABLE
-    return SWITCH
+    # Only a receiver that would show its own discards clears itself.
+    return None if load.receiver.moved("discards", load.priority) is None else SWITCH
 
 
 def _mechanism(load: Load) -> bool:

@@ -45,17 +45,24 @@ def judge_leg(reading: Reading, policy: Policy, proven: str = NOT_EXERCISED) -> 
     target = policy.target(reading.settings, reading.leg.driver)
     findings = {rule: rule.apply(reading, target) for rule in RULES}
     required = [finding.status for rule, finding in findings.items() if rule.required]
-    if proven == EXERCISED_LOSS or MUST_FIX in required or target.ecn_only:
+    if MUST_FIX in required or target.ecn_only:
         verdict = LOSSY
     elif UNKNOWN in required or reading.leg.soft:
         verdict = UNCLEAR
     else:
         verdict = LOSSLESS
-    if proven in (EXERCISED_OK, EXERCISED_LOSS):
-        confidence = EXERCISED
-    else:
-        confidence = HOST_AND_PEER if findings[DCBX_PEER].status == OK else HOST_ONLY
-    return LegVerdict(reading, target, findings, verdict, confidence, _broken(findings))
+    confidence = HOST_AND_PEER if findings[DCBX_PEER].status == OK else HOST_ONLY
+    return LegVerdict(reading, target, findings, *exercised(verdict, confidence, proven), _broken(findings))
+
+
+def exercised(verdict: str, confidence: str, proven: str) -> tuple[str, str]:
+    """Verdict and confidence of a rail once its port was under load (host-contract 4.5).
+
+    A loss stands above all settings; that nothing was lost makes a verdict surer, and no better.
+    """
+    if proven not in (EXERCISED_OK, EXERCISED_LOSS):
+        return verdict, confidence
+    return LOSSY if proven == EXERCISED_LOSS else verdict, EXERCISED
 
 
 def _broken(findings: Mapping[Rule, Finding]) -> Rule | None:
