@@ -13,7 +13,7 @@ For internal use of the collection; may change in any release.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ansible_collections.lium.cluster.plugins.module_utils._roce.exchange import Exchange, Link, LinkClosed, Refused
@@ -134,8 +134,9 @@ class Agent:
                 if ended != "done":
                     break
                 ended = "stopped"
-                self._keep(left[0])
-                left.pop(0)
+                due = self._due(left)
+                self._keep(due)
+                del left[: len(due)]
             else:
                 ended = "done"
             missed, left = left, []
@@ -176,7 +177,12 @@ class Agent:
                     return "budget"
         return "done"
 
-    def _keep(self, appointment: Appointment) -> None:
+    def _due(self, left: Sequence[Appointment]) -> Sequence[Appointment]:
+        """The appointments that are kept together, the first of those that are left."""
+        return left[:1]
+
+    def _keep(self, appointments: Sequence[Appointment]) -> None:
+        (appointment,) = appointments
         peer = appointment.peer(self._plan.host)
         link: Link | None = None
         done = 0

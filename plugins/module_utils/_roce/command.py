@@ -20,7 +20,10 @@ CONTAINER = "lium_roce_verify"
 
 
 class RailAt(NamedTuple):
-    """One rail of a host: device, port, GID index and address, and what it can carry (``None``: not readable)."""
+    """One rail of a host: device, port, GID index and address, and what it can carry (``None``: not readable).
+
+    ``netdevs`` are the physical ones below it, whose counters are read in an incast.
+    """
 
     device: str
     port: int
@@ -29,12 +32,14 @@ class RailAt(NamedTuple):
     link_gbps: float | None = None
     slot: tuple[float, int] | None = None
     numa: int | None = None
+    netdevs: tuple[str, ...] = ()
 
 
 class Settings(NamedTuple):
     """How a test is run. The defaults are the platform's own probe: same arguments, same port.
 
     ``image`` runs it in that container image, which must be there already; ``None`` runs the host's perftest.
+    ``incast`` has all others send to one host at a time; ``bidirectional`` lets data flow both ways.
     """
 
     port: int = 18515
@@ -45,17 +50,19 @@ class Settings(NamedTuple):
     image: str | None = None
     perftest: str = "ib_write_bw"
     diagnostic: bool = False
+    incast: bool = False
+    bidirectional: bool = False
 
-    def port_of(self, rail: int) -> int:
-        """The TCP port of a rail's test: one for all in the platform's mode, one a rail in the diagnostic one."""
-        return self.port + rail if self.diagnostic else self.port
+    def port_of(self, number: int) -> int:
+        """The TCP port of a test: one for all in the platform's mode, else one a rail, or one a sender of an incast."""
+        return self.port + number if self.diagnostic else self.port
 
 
-def perftest(settings: Settings, own: RailAt, rail: int, server_address: str | None) -> list[str]:
-    """The command of one end on rail number ``rail``; ``server_address`` makes it the client of that server."""
+def perftest(settings: Settings, own: RailAt, number: int, server_address: str | None) -> list[str]:
+    """The command of one end, on the port of that number; ``server_address`` makes it the client of that server."""
     if server_address:
         server_address = control_address([server_address])
-    port = settings.port_of(rail)
+    port = settings.port_of(number)
     if settings.image:
         role = ["server", str(port), str(settings.iterations)]
         if server_address:
@@ -70,6 +77,8 @@ def perftest(settings: Settings, own: RailAt, rail: int, server_address: str | N
         argv += ["-q", str(settings.qps)]
     if settings.tclass is not None:
         argv.append(f"--tclass={settings.tclass}")
+    if settings.bidirectional:
+        argv.append("-b")
     if settings.diagnostic:
         argv.append("-F")
     argv.append("--report_gbits")

@@ -80,4 +80,4 @@ class Plan(NamedTuple):
 
 def _rail(row: Mapping[str, Any]) -> RailAt:
     slot = row.get("slot")
-    return RailAt(**{**row, "slot": tuple(slot) if slot else None})
+    return RailAt(**{**row, "slot": tuple(slot) if slot else None, "netdevs": tuple(row.get("netdevs", ()))})

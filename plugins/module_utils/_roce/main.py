@@ -21,14 +21,21 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, TextIO
 
+from ansible_collections.lium.cluster.plugins.module_utils._lossless.counters import (
+    NAMES,
+    parse_ethtool_counters,
+    parse_rdma_statistic,
+)
+from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError
 from ansible_collections.lium.cluster.plugins.module_utils._roce.agent import Agent
 from ansible_collections.lium.cluster.plugins.module_utils._roce.child import Child
 from ansible_collections.lium.cluster.plugins.module_utils._roce.command import CONTAINER, RailAt
 from ansible_collections.lium.cluster.plugins.module_utils._roce.hostplan import Plan
+from ansible_collections.lium.cluster.plugins.module_utils._roce.incast import IncastAgent
 from ansible_collections.lium.cluster.plugins.module_utils._roce.loop import Loop, Stopped
 from ansible_collections.lium.cluster.plugins.module_utils._roce.sockets import listens
 
@@ -42,6 +49,11 @@ _COUNTERS = frozenset(
     max_retry_exceeded rnr_naks_rcvd rx_roce_discards out_of_seq_request rcvd_seq_err retry_exceeded_err
     """.split()  # noqa: SIM905  a list of two dozen quoted names reads worse
 )
+#: Those that are read around an incast.
+_PROOF_COUNTERS = frozenset(
+    name.format(priority) for names in NAMES.values() for name in names for priority in range(8)
+)
+_COUNTERS_S = 10.0
 #: A Docker that takes longer than this for its list does not answer.
 _DOCKER_S = 60.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -57,13 +69,38 @@ class HostBench:
         return listens(port, address)
 
     def counters(self, rail: RailAt) -> dict[str, int]:
+        return self._files(rail, _COUNTERS)
+
+    def snapshot(self, rail: RailAt) -> dict[str, dict[str, int]]:
+        hardware = self._files(rail, _PROOF_COUNTERS)
+        if not hardware:  # no such files, as in a container; the tool asks the kernel itself
+            argv = ["rdma", "-j", "statistic", "show", "link", f"{rail.device}/{rail.port}"]
+            hardware = self._told(argv, parse_rdma_statistic)
+        ethtool: dict[str, int] = {}
+        for netdev in rail.netdevs:
+            for name, value in self._told(["ethtool", "-S", netdev], parse_ethtool_counters).items():
+                ethtool[name] = ethtool.get(name, 0) + value
+        return {
+            group: {name: value for name, value in found.items() if name in _PROOF_COUNTERS}
+            for group, found in (("ethtool", ethtool), ("hardware", hardware))
+        }
+
+    def _files(self, rail: RailAt, names: frozenset[str]) -> dict[str, int]:
         folder = f"/sys/class/infiniband/{rail.device}/ports/{rail.port}/hw_counters"
         found = {}
         with contextlib.suppress(OSError):
-            for name in _COUNTERS.intersection(os.listdir(folder)):
+            for name in names.intersection(os.listdir(folder)):
                 with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, name)) as stream:
                     found[name] = int(stream.read())
         return found
+
+    def _told(self, argv: Sequence[str], parse: Callable[[str], dict[str, int]]) -> dict[str, int]:
+        """What a tool counts; nothing where it cannot be asked, for what is missing is not known."""
+        try:
+            done = subprocess.run(argv, env=dict(self.environ), capture_output=True, timeout=_COUNTERS_S, check=True)
+            return parse(done.stdout.decode("utf-8", "replace"))
+        except (OSError, subprocess.SubprocessError, ParseError):
+            return {}
 
     def now(self) -> str:
         return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
@@ -162,7 +199,8 @@ def _run(plan_path: str, records: TextIO, environ: Mapping[str, str]) -> int:
             # now.
             remove = ["docker", "rm", "-f", CONTAINER]
             subprocess.run(remove, env=dict(bench.environ), capture_output=True, timeout=60, check=False)
-        agent = Agent(plan, loop, bench, DockerGuard(loop, bench.environ), write)
+        kind = IncastAgent if plan.settings.incast else Agent
+        agent = kind(plan, loop, bench, DockerGuard(loop, bench.environ), write)
         how = agent.run()
         return end(how, agent.why)
     except Stopped as exc:

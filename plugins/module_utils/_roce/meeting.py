@@ -30,7 +30,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._roce.perftest import
 from ansible_collections.lium.cluster.plugins.module_utils._roce.records import Ends, measured
 
 #: How long perftest's server may take to end by itself after its client has.
-_SERVER_END_S = 1.0
+SERVER_END_S = 1.0
 _MOST_TEXT = 4000
 
 
@@ -57,6 +57,12 @@ class Bench(Protocol):
     def counters(self, rail: RailAt) -> dict[str, int]:
         """The rail's error counters now; empty where none can be read."""
 
+    def snapshot(self, rail: RailAt) -> dict[str, dict[str, int]]:
+        """All counters that tell of an incast: those of the netdevs (``ethtool``), those of queue pairs (``hardware``).
+
+        Counters that cannot be read are not in it.
+        """
+
     def now(self) -> str:
         """The wall clock as ISO 8601 with its zone."""
 
@@ -78,15 +84,15 @@ class Runner:
             tries -= 1
             seconds = 0.0
             if "failed" in word:
-                server = _end(word["failed"])
+                server = end_of(word["failed"])
                 reading = Reading(None, classify(End(None), server))
             else:
                 started = self._loop.clock()
-                client = self._run_client(ends, rail, limits.test_s)
+                client = self.run_client(ends, rail, limits.test_s)
                 seconds = self._loop.clock() - started
-                link.send({"ended": _plain(client)})
+                link.send({"ended": plain(client)})
                 word = link.receive(self._loop.clock() + limits.patience_s)
-                server = _end(word["server"])
+                server = end_of(word["server"])
                 reading = read(client, server, gid_index=self._gid_index(ends.client_rail), seconds=seconds)
             if reading.failure and lost_race(reading.failure) and tries > 0:
                 link.send({"again": True})
@@ -112,17 +118,17 @@ class Runner:
             child, failed = self._start_server(ends.server_rail, rail, limits.listen_s)
             try:
                 if failed is not None:
-                    link.send({"failed": _plain(failed)})
+                    link.send({"failed": plain(failed)})
                 elif child is not None:
                     link.send({"go": True})
                     link.receive(self._loop.clock() + limits.test_s + limits.patience_s)
-                    child.wait(self._loop.clock() + _SERVER_END_S)
-                    left = self._end(child)
-                    link.send({"server": _plain(left), "counters": self._grown(before, ends.server_rail)})
+                    child.wait(self._loop.clock() + SERVER_END_S)
+                    left = self.finish(child)
+                    link.send({"server": plain(left), "counters": self._grown(before, ends.server_rail)})
                 word = link.receive(self._loop.clock() + limits.patience_s)
             finally:
                 if child is not None:
-                    self._end(child)
+                    self.finish(child)
             if "record" in word:
                 return dict(word["record"])
             if "again" not in word:
@@ -130,39 +136,47 @@ class Runner:
 
     def _start_server(self, own: RailAt, rail: int, listen_s: float) -> tuple[Child | None, End | None]:
         """A server that listens, or what is left of one that does not."""
-        port = self._settings.port_of(rail)
+        child, failed = self.launch_server(own, rail)
+        if child is None or self.came_up(child, own, rail, self._loop.clock() + listen_s):
+            return child, failed
+        return None, self.finish(child)
+
+    def launch_server(self, own: RailAt, number: int) -> tuple[Child | None, End | None]:
+        """A server that was started on the port of that number, or what is left of one that could not be."""
+        port = self._settings.port_of(number)
         if self._bench.listens(port, own.address):
             return None, End(1, f"Couldn't listen to port {port}: another program does")
         try:
-            child = self._start(own, rail, None)
+            return self._start(own, number, None), None
         except OSError as exc:
             return None, _unstartable(exc)
-        up = self._loop.wait(
-            lambda: child.ended() or self._bench.listens(port, own.address), self._loop.clock() + listen_s, poll=POLL_S
-        )
-        if up and not child.ended():
-            return child, None
-        return None, self._end(child)
 
-    def _run_client(self, ends: Ends, rail: int, test_s: float) -> End:
+    def came_up(self, child: Child, own: RailAt, number: int, deadline: float) -> bool:
+        """Waits until a server listens; false when it ended, or was too slow."""
+        port = self._settings.port_of(number)
+        up = self._loop.wait(lambda: child.ended() or self._bench.listens(port, own.address), deadline, poll=POLL_S)
+        return up and not child.ended()
+
+    def run_client(self, ends: Ends, number: int, test_s: float) -> End:
+        """Runs a client to its end against the server on the port of that number."""
         try:
-            child = self._start(ends.client_rail, rail, ends.server_rail.address)
+            child = self._start(ends.client_rail, number, ends.server_rail.address)
         except OSError as exc:
             return _unstartable(exc)
         try:
             child.wait(self._loop.clock() + test_s)
         finally:
-            end = self._end(child)
+            end = self.finish(child)
         return end
 
-    def _start(self, own: RailAt, rail: int, server_address: str | None) -> Child:
+    def _start(self, own: RailAt, number: int, server_address: str | None) -> Child:
         environ = self._bench.environ
-        argv = perftest(self._settings, own, rail, server_address)
+        argv = perftest(self._settings, own, number, server_address)
         if self._settings.diagnostic and not self._settings.image:
             argv = bound_to_node(argv, own.numa, environ)
         return Child(self._loop, argv, environ)
 
-    def _end(self, child: Child) -> End:
+    def finish(self, child: Child) -> End:
         """Ends a process. In a container the process is the daemon's, so the container is removed by name."""
         if self._settings.image and not child.ended():
             remover = Child(self._loop, ["docker", "rm", "-f", CONTAINER], self._bench.environ)
@@ -187,9 +201,11 @@ def _unstartable(exc: OSError) -> End:
     return End(127 if isinstance(exc, FileNotFoundError) else 126, f"{exc.filename or 'perftest'}: {exc.strerror}")
 
 
-def _plain(end: End) -> dict[str, Any]:
+def plain(end: End) -> dict[str, Any]:
+    """What an agent tells the other one of its end."""
     return {"rc": end.rc, "text": end.text.strip()[-_MOST_TEXT:], "timed_out": end.timed_out}
 
 
-def _end(plain: Mapping[str, Any]) -> End:
-    return End(plain["rc"], str(plain["text"]), "", bool(plain["timed_out"]))
+def end_of(row: Mapping[str, Any]) -> End:
+    """What the peer's agent told of its end, see :func:`plain`."""
+    return End(row["rc"], str(row["text"]), "", bool(row["timed_out"]))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ansible_collections.lium.cluster.plugins.module_utils._roce.command import RailAt, Settings
 from ansible_collections.lium.cluster.plugins.module_utils._roce.meeting import Limits
 from ansible_collections.lium.cluster.plugins.module_utils._roce.rerun import RerunRound
-from ansible_collections.lium.cluster.plugins.module_utils._roce.timetable import Meeting, Round
+from ansible_collections.lium.cluster.plugins.module_utils._roce.timetable import LinkTest, Meeting, Round
 
 #: The agents' own TCP port on the fabric, below the ports of the tests.
 CONTROL_PORT = 18614
@@ -48,6 +48,22 @@ def rerun_plans(
     ]
     hosts = [sorted({host for test in again.tests for host in test[:2]}) for again in rounds]
     return _plans(options, rails, numbered, len(rounds), quarantine_after=0, serial=hosts)
+
+
+def incast_plans(options: Options, rails: Mapping[str, Sequence[RailAt]]) -> dict[str, Any]:
+    """The plan of each host of one segment: in each round all others send to one port of one host.
+
+    Every host keeps every round of a rail that it has, so that no two incasts run at the same time.
+    """
+    most = max(map(len, rails.values()), default=0)
+    ports = [(host, rail) for rail in range(most) for host in rails if rail < len(rails[host])]
+    numbered = [
+        (number, Meeting(receiver, sender, (LinkTest(receiver, sender, rail),)), False)
+        for number, (receiver, rail) in enumerate(ports)
+        for sender in rails
+        if sender != receiver and rail < len(rails[sender])
+    ]
+    return _plans(options, rails, numbered, len(ports), quarantine_after=0, serial=())
 
 
 def _plans(

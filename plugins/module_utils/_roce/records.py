@@ -85,7 +85,7 @@ def measured(
         "share": round(told.share, 4) if told.share is not None else None,
         "status": told.status,
         "hint": told.hint,
-        **_failure(reading.failure, ends),
+        **failure_fields(reading.failure, ends),
         "counters": dict(counters),
         "measured_at": measured_at,
         "duration_ms": round(seconds * 1000),
@@ -141,7 +141,8 @@ def _head(ends: Ends, rail: int, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _failure(told: Failure | None, ends: Ends) -> dict[str, Any]:
+def failure_fields(told: Failure | None, ends: Ends) -> dict[str, Any]:
+    """The fields of a record that say what went wrong; empty ones where nothing did."""
     if told is None:
         return {"class": None, "cause": "", "fix": "", "accused": None, "stderr_tail": ""}
     return {

@@ -223,7 +223,8 @@ def _duplicates(rails: Mapping[str, Sequence[RailAt]]) -> dict[str, str]:
 
 
 def _rail(row: Mapping[str, Any]) -> RailAt:
-    return RailAt(**{**row, "slot": tuple(row["slot"]) if row.get("slot") else None})
+    slot = row.get("slot")
+    return RailAt(**{**row, "slot": tuple(slot) if slot else None, "netdevs": tuple(row.get("netdevs", ()))})
 
 
 def _options(run: Mapping[str, Any]) -> Options:
