@@ -43,6 +43,7 @@ class ActionModule(ActionBase):
                 "path": {"type": "path"},
                 "page": {"type": "path"},
                 "roce_results": {"type": "path"},
+                "incasts": {"type": "list", "elements": "dict", "default": []},
                 "playbook": {"type": "str", "default": "audit"},
                 "fail_on_must_fix": {"type": "bool", "default": True},
             }
@@ -67,6 +68,8 @@ class ActionModule(ActionBase):
         report = build_report(records, options["playbook"], datetime.now(timezone.utc), fabrics)
         if tests:
             report["wireguard_pairs"] = [test.as_dict() for test in tests]
+        if options["incasts"]:
+            report["incasts"] = options["incasts"]
         display.display(render(report))
 
         # The records themselves stand on the screen and in the file; a failed task would print them a third time.

@@ -1,6 +1,6 @@
 # Copyright: the pulumi-lium authors
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the plans of all hosts on the control node, for the sweep or for the reruns after it."""
+"""Makes the plans of all hosts on the control node, for the sweep, for the reruns after it, or for incasts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.incast_plan import plan_incasts
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.planning import (
+    INCAST,
     OPTIONS,
     Planned,
     plan_reruns_of,
@@ -47,12 +49,20 @@ class ActionModule(ActionBase):
 
     def _sweep(self, options: Mapping[str, Any], variables: Mapping[str, Any]) -> Planned:
         hostvars = variables["hostvars"]
-        looks = {
-            host: hostvars[host].get(options["look"], {}) for host in variables.get("ansible_play_hosts_all") or []
-        }
+        hosts = variables.get("ansible_play_hosts_all") or []
+        looks = {host: hostvars[host].get(options["look"], {}) for host in hosts}
         now = datetime.now(timezone.utc)
         run = f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
-        planned = plan_sweep(options, looks, RunFolder.create(), run, now)
+        folder = RunFolder.create()
+        try:
+            if options["mode"] == INCAST:
+                lossless = {host: hostvars[host].get(options["lossless"], {}) for host in hosts}
+                planned = plan_incasts(options, looks, lossless, folder, run, now)
+            else:
+                planned = plan_sweep(options, looks, folder, run, now)
+        except BaseException:
+            shutil.rmtree(folder.path)
+            raise
         if self._task.check_mode:
             shutil.rmtree(planned.folder.path)
         else:

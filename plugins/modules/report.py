@@ -35,6 +35,11 @@ options:
       - Results of the playbook C(lium.cluster.verify_roce). Where the file exists, the page has the matrix of pairs,
         and only hosts whose every pair is proven count as sellable.
     type: path
+  incasts:
+    description: Incasts of the counter proof, as M(lium.cluster.roce_incast_verdict) returns them, for the JSON report.
+    type: list
+    elements: dict
+    default: []
   playbook:
     description: Name of the playbook, for the report.
     type: str

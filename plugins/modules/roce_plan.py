@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: roce_plan
-short_description: Plan a RoCE verification, or its reruns
+short_description: Plan a RoCE verification, its reruns, or a counter proof
 version_added: 0.1.0
 author:
   - The pulumi-lium authors (@lium-io)
@@ -29,10 +29,16 @@ options:
     description: Variable in which the play registered the result of M(lium.cluster.roce_info).
     type: str
     default: roce_verify_look
-  mode:
-    description: C(platform) for the platform's own test, C(full) for every rail in both directions.
+  lossless:
+    description: Variable in which the play registered the result of M(lium.cluster.lossless_info), for O(mode=incast).
     type: str
-    choices: [platform, full]
+    default: lossless_result
+  mode:
+    description:
+      - C(platform) for the platform's own test, C(full) for every rail in both directions.
+      - C(incast) for the counter proof, in which all others of a segment send to each port once.
+    type: str
+    choices: [platform, full, incast]
     default: platform
   port:
     description: TCP port of the tests.
@@ -41,13 +47,13 @@ options:
     description: Messages of one test, in the mode C(full).
     type: int
   duration_s:
-    description: Seconds of one test, in the mode C(full).
+    description: Seconds of one test, in the modes C(full) and C(incast).
     type: int
   qps:
-    description: Queue pairs of one test, in the mode C(full).
+    description: Queue pairs of one test, in the modes C(full) and C(incast).
     type: int
   tclass:
-    description: Traffic class, in the mode C(full).
+    description: Traffic class, in the mode C(full). In the mode C(incast) by default that of the hosts' own site.
     type: int
   image:
     description: Container image of the platform's probe, in the mode C(platform).

@@ -7,7 +7,8 @@ import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.rehearsal.fabric import Fabric, Flow
+from tools.rehearsal.counters import Counters
+from tools.rehearsal.fabric import Fabric, Flow, Shown
 from tools.rehearsal.printed import client_output, failed
 
 #: What perftest's own start, its second of sleep and a short transfer take on real hosts (host-contract 5.5).
@@ -20,7 +21,7 @@ class ModelServer:
     """Knows which tests run at this moment, so that a crowded link is crowded by those that really run.
 
     ``hangs`` lets tests without RDMA packets hang for good, as Soft-RoCE does, instead of failing with status 12 after
-    ``retry_s``, as hardware does.
+    ``retry_s``, as hardware does. ``counters`` move with each test that has a duration, which are those of incasts.
     """
 
     def __init__(
@@ -31,8 +32,12 @@ class ModelServer:
         floor_s: float = FLOOR_S,
         retry_s: float = 4.0,
         hangs: bool = False,
+        counters: Counters | None = None,
     ) -> None:
         self.fabric = fabric
+        self.counters = counters or Counters()
+        #: By port: servers that were started for the incast that runs there, and how many of them have been sent to.
+        self._incasts: dict[tuple[str, int], list[int]] = {}
         self._host_at = {address: host for host, address in addresses.items()}
         self._addresses = addresses
         self._floor_s = floor_s
@@ -53,22 +58,34 @@ class ModelServer:
         with contextlib.suppress(ConnectionError, asyncio.CancelledError):
             words = (await reader.readline()).decode().split()
             if words:
-                code, text = await (self._server(words) if words[0] == "server" else self._client(words, reader))
+                code, text = await self._told(words, reader)
                 writer.write(f"{code}\n{text}".encode())
                 await writer.drain()
         writer.close()
 
-    async def _server(self, words: list[str]) -> tuple[int, str]:
-        _, host, device = words
+    async def _told(self, words: list[str], reader: asyncio.StreamReader) -> tuple[int, str]:
+        if words[0] == "server":
+            return self._server(words)
+        if words[0] == "client":
+            return await self._client(words, reader)
+        program, host, port = words
+        if program == "ethtool":
+            return self.counters.ethtool(host, int(port.removeprefix("rail")))
+        return self.counters.rdma(host, _rail(port.removesuffix("/1")))
+
+    def _server(self, words: list[str]) -> tuple[int, str]:
+        _, host, device, duration, _ = words
         for fault in self.fabric.faults:
             name = getattr(fault, "failure", None)
             here = getattr(fault, "host", None) == host and getattr(fault, "rail", _rail(device)) == _rail(device)
             if here and name in _SERVER_WORDS:
                 return failed(name, device)
+        if int(duration):
+            self._incasts.setdefault((host, _rail(device)), [0, 0])[0] += 1
         return 0, ""
 
     async def _client(self, words: list[str], reader: asyncio.StreamReader) -> tuple[int, str]:
-        _, client, device, server_address = words
+        _, client, device, duration, tclass, server_address = words
         flow = Flow(self._host_at[server_address], client, _rail(device))
         self.collisions += [(flow, other) for other in self._running if set(flow[:2]) & set(other[:2])]
         if self._running:
@@ -87,7 +104,22 @@ class ModelServer:
                 await asyncio.sleep(self._retry_s)
         finally:
             self._running.remove(flow)
+        if int(duration):
+            shown = self._share_of_incast(flow, shown, int(tclass))
         return client_output(shown, device, self._addresses[client], server_address)
+
+    def _share_of_incast(self, flow: Flow, shown: Shown, tclass: int) -> Shown:
+        """All senders of an incast share its receiver's port, and its counters move."""
+        port = flow.server, flow.rail
+        senders, ended = self._incasts[port]
+        self._incasts[port][1] = ended + 1
+        if ended + 1 == senders:
+            del self._incasts[port]
+        if shown.gigabits_per_second is None:
+            return shown
+        self.counters.sent(flow, tclass, crowded=senders > 1)
+        idle = self.counters.here(flow.server) == "idle"
+        return shown._replace(gigabits_per_second=shown.gigabits_per_second / senders / (3 if idle else 1))
 
 
 def _rail(device: str) -> int:

@@ -2,9 +2,10 @@
  * rest. It is a C program because a rehearsal starts hundreds of them a second.
  *
  * Environment: LIUM_REHEARSAL_SOCKET, the model's Unix socket; LIUM_REHEARSAL_HOST, the emulated host. It asks one line,
- *     server HOST DEVICE        or        client HOST DEVICE SERVER-ADDRESS
+ *     server HOST DEVICE DURATION CLASS        or        client HOST DEVICE DURATION CLASS SERVER-ADDRESS
  * and reads an exit code on a line of its own, then what is to be printed. A server that is answered 0 listens, takes one
- * client, and ends after it. No answer at all is a test that hangs. */
+ * client, and ends after it. No answer at all is a test that hangs. Called ethtool or rdma it asks for the counters of the port,
+ * which it takes for its last argument. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -49,13 +50,15 @@ static int take(int fd)
 	return code;
 }
 
+static const char *duration = "0", *tclass = "0";
+
 static int serve(const char *host, const char *device, const char *own_address, int port)
 {
 	struct sockaddr_in here = {.sin_family = AF_INET, .sin_port = htons(port)};
 	char question[512], word[64];
 	int on = 1, code, door, client;
 
-	snprintf(question, sizeof(question), "server %s %s\n", host, device);
+	snprintf(question, sizeof(question), "server %s %s %s %s\n", host, device, duration, tclass);
 	code = take(ask(question));
 	if (code)
 		return code;
@@ -90,7 +93,7 @@ static int run(const char *host, const char *device, const char *own_address, co
 		       " Unable to init the socket connection\n", server, port);
 		return 1;
 	}
-	snprintf(question, sizeof(question), "client %s %s %s\n", host, device, server);
+	snprintf(question, sizeof(question), "client %s %s %s %s %s\n", host, device, duration, tclass, server);
 	return take(ask(question));
 }
 
@@ -104,12 +107,22 @@ int main(int argc, char **argv)
 		fputs("LIUM_REHEARSAL_HOST and LIUM_REHEARSAL_ADDRESS must be set\n", stderr);
 		return 70;
 	}
+	if (strcmp(basename(argv[0]), "ib_write_bw")) {
+		char question[512];
+
+		snprintf(question, sizeof(question), "%s %s %s\n", basename(argv[0]), host, argv[argc - 1]);
+		return take(ask(question));
+	}
 	for (int at = 1; at < argc; at++) {
 		if (!strcmp(argv[at], "-d") && at + 1 < argc)
 			device = argv[++at];
 		else if (!strcmp(argv[at], "-p") && at + 1 < argc)
 			port = atoi(argv[++at]);
-		else if (argv[at][0] == '-' && strlen(argv[at]) == 2 && strchr("ixnDq", argv[at][1]) && at + 1 < argc)
+		else if (!strcmp(argv[at], "-D") && at + 1 < argc)
+			duration = argv[++at];
+		else if (!strncmp(argv[at], "--tclass=", 9))
+			tclass = argv[at] + 9;
+		else if (argv[at][0] == '-' && strlen(argv[at]) == 2 && strchr("ixnq", argv[at][1]) && at + 1 < argc)
 			at++;
 		else if (argv[at][0] != '-')
 			server = argv[at];

@@ -7,7 +7,7 @@ For internal use of the collection; may change in any release.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ansible_collections.lium.cluster.plugins.module_utils._lossless import commands
@@ -296,5 +296,9 @@ def dcbx_peer(reading: Reading, target: Target) -> Finding:
 
 def switch_fix(target: Target) -> str:
     """The commands for the switch, for a record: one sentence a system."""
-    texts = commands.switch_text(target)
+    return for_operator(commands.switch_text(target))
+
+
+def for_operator(texts: Mapping[str, str]) -> str:
+    """Commands by switch system as one sentence."""
     return "Hand to the operator of the switch: " + " | ".join(f"{name}: {text}" for name, text in texts.items())

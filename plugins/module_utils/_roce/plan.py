@@ -50,20 +50,37 @@ def rerun_plans(
     return _plans(options, rails, numbered, len(rounds), quarantine_after=0, serial=hosts)
 
 
-def incast_plans(options: Options, rails: Mapping[str, Sequence[RailAt]]) -> dict[str, Any]:
-    """The plan of each host of one segment: in each round all others send to one port of one host.
+class Incast(NamedTuple):
+    """One load of the counter proof: all ``senders`` to one port of the receiver, over the rail of this index."""
 
-    Every host keeps every round of a rail that it has, so that no two incasts run at the same time.
-    """
+    receiver: str
+    rail: int
+    senders: tuple[str, ...]
+
+
+def incasts(rails: Mapping[str, Sequence[RailAt]]) -> list[Incast]:
+    """All others to one, once a port, for the hosts of one segment. A rail that nobody else has takes no part."""
     most = max(map(len, rails.values()), default=0)
-    ports = [(host, rail) for rail in range(most) for host in rails if rail < len(rails[host])]
+    every = [
+        Incast(host, rail, tuple(peer for peer in rails if peer != host and rail < len(rails[peer])))
+        for rail in range(most)
+        for host in rails
+        if rail < len(rails[host])
+    ]
+    return [incast for incast in every if incast.senders]
+
+
+def incast_plans(options: Options, rails: Mapping[str, Sequence[RailAt]], planned: Sequence[Incast]) -> dict[str, Any]:
+    """The plan of each host of one segment: one incast a round.
+
+    All who have the rail take part in each round, so that no two incasts run at the same time.
+    """
     numbered = [
         (number, Meeting(receiver, sender, (LinkTest(receiver, sender, rail),)), False)
-        for number, (receiver, rail) in enumerate(ports)
-        for sender in rails
-        if sender != receiver and rail < len(rails[sender])
+        for number, (receiver, rail, senders) in enumerate(planned)
+        for sender in senders
     ]
-    return _plans(options, rails, numbered, len(ports), quarantine_after=0, serial=())
+    return _plans(options, rails, numbered, len(planned), quarantine_after=0, serial=())
 
 
 def _plans(

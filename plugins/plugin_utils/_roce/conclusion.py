@@ -7,7 +7,7 @@ For internal use of the collection; may change in any release.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -61,7 +61,7 @@ def conclude(folder: RunFolder, ends: Mapping[str, Any], executor_ids: Mapping[s
     run = folder.read_run()
     swept, again = joined(folder.records(SWEEP)), joined(folder.records(RERUN))
     kept = {test_of(record): record for record in run["kept"]}
-    lost = _lost(run, ends)
+    lost = lost_hosts(run["planned"], ends)
     fabrics = []
     for segment, hosts in run["segments"].items():
         members = frozenset(hosts)
@@ -92,10 +92,10 @@ def conclude(folder: RunFolder, ends: Mapping[str, Any], executor_ids: Mapping[s
     return Conclusion(fabrics, report, _host_records(fabrics, run["refused"]))
 
 
-def _lost(run: Mapping[str, Any], ends: Mapping[str, Any]) -> dict[str, str]:
-    """Hosts whose agent did not come to its own end."""
+def lost_hosts(planned: Iterable[str], ends: Mapping[str, Any]) -> dict[str, str]:
+    """Hosts whose agent did not come to its own end, with the reason."""
     lost = {}
-    for host in run["planned"]:
+    for host in planned:
         end = ends.get(host) or {}
         how = end.get("ended")
         if end.get("unreachable") or not end:

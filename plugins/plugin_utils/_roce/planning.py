@@ -29,13 +29,15 @@ from ansible_collections.lium.cluster.plugins.plugin_utils._roce.runfolder impor
 
 PLATFORM = "platform"
 FULL = "full"
+INCAST = "incast"
 
 #: Options of the module roce_plan. None means: what the mode has (host-contract 5.2).
 OPTIONS: dict[str, dict[str, Any]] = {
     "pass_name": {"type": "str", "choices": ["sweep", "rerun"], "default": "sweep"},
     "run_folder": {"type": "path"},
     "look": {"type": "str", "default": "roce_verify_look"},
-    "mode": {"type": "str", "choices": [PLATFORM, FULL], "default": PLATFORM},
+    "lossless": {"type": "str", "default": "lossless_result"},
+    "mode": {"type": "str", "choices": [PLATFORM, FULL, INCAST], "default": PLATFORM},
     "port": {"type": "int"},
     "iterations": {"type": "int"},
     "duration_s": {"type": "int"},
@@ -58,6 +60,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 _DEFAULTS = {
     PLATFORM: {"port": 18515, "iterations": 1000, "duration_s": 0, "qps": 1},
     FULL: {"port": 18615, "iterations": 5000, "duration_s": 10, "qps": 4},
+    INCAST: {"port": 18615, "iterations": 5000, "duration_s": 10, "qps": 4},
 }
 _GRACE_S = 60.0
 
@@ -83,11 +86,16 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
     elif given["image"]:
         raise ValueError("image: the platform's image knows the platform's arguments only; use the mode platform")
     chosen = {**_DEFAULTS[mode], **{key: value for key, value in given.items() if value is not None}}
-    return Settings(**chosen, diagnostic=mode == FULL)
+    if mode == INCAST and (given["iterations"] is not None or chosen["duration_s"] <= 0):
+        raise ValueError("duration_s: the senders of an incast run side by side for some seconds, not for iterations")
+    return Settings(**chosen, diagnostic=mode != PLATFORM, incast=mode == INCAST)
 
 
-def check_options(options: Mapping[str, Any], rails: int) -> None:
-    """Refuses numbers that no run can work with; the text names the option. ``rails`` is the most that a host has."""
+def check_options(options: Mapping[str, Any], ports: int) -> None:
+    """Refuses numbers that no run can work with; the text names the option.
+
+    ``ports`` is the most that a host needs: one a rail, in an incast one a sender.
+    """
     for name in ("pair_timeout_s", "listen_wait_s", "patience_s", "budget_s"):
         if options[name] is not None and options[name] <= 0:
             raise ValueError(f"{name}: must be more than 0 seconds, not {options[name]:g}")
@@ -97,7 +105,7 @@ def check_options(options: Mapping[str, Any], rails: int) -> None:
     if not 8 <= options["prefix_length"] <= 32:
         raise ValueError(f"prefix_length: must be from 8 to 32, not {options['prefix_length']}")
     settings = settings_of(options)
-    if options["control_port"] in {settings.port_of(rail) for rail in range(max(rails, 1))}:
+    if options["control_port"] in {settings.port_of(rail) for rail in range(max(ports, 1))}:
         raise ValueError(f"control_port: {options['control_port']} is a port of the tests as well; choose another")
 
 
@@ -110,19 +118,7 @@ def plan_sweep(
     """
     check_options(options, max((len(_rows(look)) for look in looks.values()), default=1))
     settings = settings_of(options)
-    refused = {host: reason for host, look in looks.items() if (reason := _refusal(look))}
-    rails = {
-        host: tuple(_rail(row) for row in look["facts"]["roce"]["rails"])
-        for host, look in looks.items()
-        if host not in refused
-    }
-    refused.update(_duplicates(rails))
-    rails = {host: own for host, own in rails.items() if host not in refused}
-    segments: dict[str, list[str]] = defaultdict(list)
-    for host in sorted(rails):
-        address = f"{rails[host][0].address}/{options['prefix_length']}"
-        segments[str(ipaddress.IPv4Network(address, strict=False))].append(host)
-
+    refused, rails, segments = candidates(options, looks)
     earlier = load(options["results_path"]) if options["results_path"] else []
     kept = still_proven(earlier, rails, mode=options["mode"], now=now, max_age_s=options["max_age_s"])
     full = options["mode"] == FULL
@@ -137,9 +133,7 @@ def plan_sweep(
     ]
     # Segments share no host, so their rounds run side by side.
     rounds: list[Round] = [list(chain.from_iterable(side)) for side in zip_longest(*tables, fillvalue=[])]
-    test_s = options["pair_timeout_s"] + settings.duration_s
-    limits = Limits(test_s, options["listen_wait_s"], options["retry"], options["patience_s"])
-    run_options = Options(run, settings, limits, options["control_port"], options["budget_s"], options["start_wait_s"])
+    run_options = run_options_of(options, run, settings)
     plans = sweep_plans(run_options, rails, rounds)
     folder.write_run(
         {
@@ -151,7 +145,11 @@ def plan_sweep(
             "rails": {host: [rail._asdict() for rail in own] for host, own in rails.items()},
             "kept": list(kept.values()),
             "earlier": earlier,
-            "options": {**run_options._asdict(), "settings": settings._asdict(), "limits": limits._asdict()},
+            "options": {
+                **run_options._asdict(),
+                "settings": settings._asdict(),
+                "limits": run_options.limits._asdict(),
+            },
             "planned": sorted(plans),
             "tests": [test for meetings in rounds for meeting in meetings for test in meeting.tests],
             "rounds": len(rounds),
@@ -164,9 +162,44 @@ def plan_sweep(
         f"RoCE verification {run} ({options['mode']}): {len(rails)} hosts, {pairs} pairs, {tests} tests in"
         f" {len(rounds)} rounds; {len(kept)} tests are proven and fresh; {len(refused)} hosts refused"
     )
-    for host, reason in refused.items():
-        summary += f"\n  {host}: {reason}"
-    return Planned(folder, plans, counts, _longest(plans), summary)
+    return Planned(folder, plans, counts, longest(plans), summary + refusals(refused))
+
+
+class Candidates(NamedTuple):
+    """Reason by refused host; rails of the others; the others by segment."""
+
+    refused: dict[str, str]
+    rails: dict[str, tuple[RailAt, ...]]
+    segments: dict[str, list[str]]
+
+
+def candidates(options: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]]) -> Candidates:
+    """Which hosts may be tested, and who with whom."""
+    refused = {host: reason for host, look in looks.items() if (reason := _refusal(look))}
+    rails = {
+        host: tuple(_rail(row) for row in look["facts"]["roce"]["rails"])
+        for host, look in looks.items()
+        if host not in refused
+    }
+    refused.update(_duplicates(rails))
+    rails = {host: own for host, own in rails.items() if host not in refused}
+    segments: dict[str, list[str]] = defaultdict(list)
+    for host in sorted(rails):
+        address = f"{rails[host][0].address}/{options['prefix_length']}"
+        segments[str(ipaddress.IPv4Network(address, strict=False))].append(host)
+    return Candidates(refused, rails, segments)
+
+
+def run_options_of(options: Mapping[str, Any], run: str, settings: Settings) -> Options:
+    """What holds for all hosts of a run."""
+    test_s = options["pair_timeout_s"] + settings.duration_s
+    limits = Limits(test_s, options["listen_wait_s"], options["retry"], options["patience_s"])
+    return Options(run, settings, limits, options["control_port"], options["budget_s"], options["start_wait_s"])
+
+
+def refusals(refused: Mapping[str, str]) -> str:
+    """Refused hosts as lines for the screen."""
+    return "".join(f"\n  {host}: {reason}" for host, reason in refused.items())
 
 
 def plan_reruns_of(folder: RunFolder, wanted: bool) -> Planned:
@@ -191,7 +224,7 @@ def plan_reruns_of(folder: RunFolder, wanted: bool) -> Planned:
         if rounds
         else "Nothing to repeat"
     )
-    return Planned(folder, plans, counts, _longest(plans), summary)
+    return Planned(folder, plans, counts, longest(plans), summary)
 
 
 def _rows(look: Mapping[str, Any]) -> list[Any]:
@@ -234,5 +267,6 @@ def _options(run: Mapping[str, Any]) -> Options:
     )
 
 
-def _longest(plans: Mapping[str, Any]) -> float:
+def longest(plans: Mapping[str, Any]) -> float:
+    """How many seconds a collector waits for the agents at most."""
     return max((plan["budget_s"] for plan in plans.values()), default=0.0) + _GRACE_S

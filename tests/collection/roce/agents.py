@@ -60,14 +60,18 @@ class Agents:
         self._started: list[subprocess.Popen[bytes]] = []
         self._bin = folder / "bin"
         self._bin.mkdir()
-        (self._bin / "ib_write_bw").symlink_to(perftest)
+        for name in ("ib_write_bw", "ethtool", "rdma"):
+            (self._bin / name).symlink_to(perftest)
         (self._bin / "setpriv").symlink_to("/usr/bin/setpriv")
         self._agent = folder / "lium-roce-agent"
         self._agent.write_bytes(agent_file())
 
     def rails(self, count: int = 1) -> dict[str, list[RailAt]]:
         return {
-            host: [RailAt(f"mlx5_{rail}", 1, 3, address, self.model.server.fabric.link_gbps) for rail in range(count)]
+            host: [
+                RailAt(f"mlx5_{rail}", 1, 3, address, self.model.server.fabric.link_gbps, netdevs=(f"rail{rail}",))
+                for rail in range(count)
+            ]
             for host, address in self.addresses.items()
         }
 
