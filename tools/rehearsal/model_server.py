@@ -22,6 +22,7 @@ class ModelServer:
 
     ``hangs`` lets tests without RDMA packets hang for good, as Soft-RoCE does, instead of failing with status 12 after
     ``retry_s``, as hardware does. ``counters`` move with each test that has a duration, which are those of incasts.
+    ``netdevs`` are the rails' names on all hosts, by default ``rail0`` and so on.
     """
 
     def __init__(
@@ -33,9 +34,11 @@ class ModelServer:
         retry_s: float = 4.0,
         hangs: bool = False,
         counters: Counters | None = None,
+        netdevs: Mapping[str, int] | None = None,
     ) -> None:
         self.fabric = fabric
         self.counters = counters or Counters()
+        self._rail_of = netdevs or {f"rail{rail}": rail for rail in range(fabric.rails)}
         #: By port: servers that were started for the incast that runs there, and how many of them have been sent to.
         self._incasts: dict[tuple[str, int], list[int]] = {}
         self._host_at = {address: host for host, address in addresses.items()}
@@ -70,7 +73,7 @@ class ModelServer:
             return await self._client(words, reader)
         program, host, port = words
         if program == "ethtool":
-            return self.counters.ethtool(host, int(port.removeprefix("rail")))
+            return self.counters.ethtool(host, self._rail_of[port])
         return self.counters.rdma(host, _rail(port.removesuffix("/1")))
 
     def _server(self, words: list[str]) -> tuple[int, str]:
