@@ -142,8 +142,8 @@ def _judge(
     if absent:
         told = "; ".join(f"{host}: {text}" for host, (text, _) in absent.items())
         proof = dataclasses.replace(proof, reason=f"{proof.reason} (without {told})")
-        if proof.proven == NOT_EXERCISED and proof.place is None:
-            fix = next((fix for _, fix in absent.values() if fix), fix)
+        if not fix or (proof.proven == NOT_EXERCISED and proof.place is None):
+            fix = next((fix for _, fix in absent.values() if fix), fix or f"See that all hosts run, then {_AGAIN}")
     moved = {host: _moved(history, priority) for host, history in histories.items()}
     return Judged(incast, name, proof, fix, rates, round(rate, 2), line_rate, priority, moved, str(load["measured_at"]))
 
@@ -202,7 +202,8 @@ def _fix(
         )
     if proof.place == SWITCH:
         texts = ((look.get("facts") or {}).get("lossless") or {}).get("switch") or {}
-        return f"The port of {port}: {for_operator(texts)}" if texts else f"Have PFC set on the switch port of {port}"
+        drops = f"The switch drops on its way to {port}"
+        return f"{drops}. {for_operator(texts)}" if texts else f"{drops}: have PFC set on that port"
     if proof.place == BLACKHOLE:
         return (
             f"A path to {port} leads nowhere under load: look for a PFC watchdog that has tripped, a pause storm and a"
@@ -264,8 +265,7 @@ def _host_result(own: Sequence[Judged], refused: str, look: Mapping[str, Any]) -
     lossy = [one for one in own if one.lossy]
     if lossy:
         seen = "; ".join(f"{one.rail}: {one.proof.place or one.proof.reason}" for one in lossy)
-        fix = "; ".join(dict.fromkeys(one.fix for one in lossy))
-        records.append(VERDICT.must_fix(f"{verdict} ({EXERCISED}): {seen}", fix))
+        records.append(VERDICT.must_fix(f"{verdict} ({EXERCISED}): {seen}", f"Mend {COUNTERS.id} first"))
     elif (verdict, confidence) == (LOSSLESS, EXERCISED):
         records.append(VERDICT.ok(f"{verdict} ({EXERCISED})"))
     facts = {"lossless": {**lossless, "verdict": verdict, "confidence": confidence, "rails": rails}}

@@ -231,6 +231,7 @@ def test_a_host_is_lost_in_the_middle(run: Callable[..., Run]) -> None:
     assert seen["gpu03"] == ("not_exercised", None)
     assert seen["gpu02"] == ("exercised_ok", None), "two senders are an incast still"
     assert statuses(done, "roce.loss_counters")["gpu03"] == "UNKNOWN"
+    assert statuses(done, "roce.loss_counters")["gpu02"] == "WARN"
     (last,) = (row for row in done.rows if row["receiver"] == "gpu03")
     assert "did not run: gpu03: its agent was killed" in last["reason"]
     (third,) = (row for row in done.rows if row["receiver"] == "gpu02")
