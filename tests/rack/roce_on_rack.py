@@ -15,8 +15,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce import incast_verdict
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.bundle import agent_file
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.conclusion import Conclusion, conclude
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.incast_plan import plan_incasts
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.planning import (
     OPTIONS,
     Planned,
@@ -122,3 +124,24 @@ class Verification:
         self.start(planned.plans)
         self.collect(SWEEP, list(planned.plans))
         return self.conclude(reruns=reruns)
+
+
+class CounterProof(Verification):
+    """A counter proof over the first hosts of a rack."""
+
+    def __init__(self, rack: Rack, folder: Path, hosts: int, **options: Any) -> None:
+        super().__init__(rack, folder, mode="incast", **options)
+        self.looks = dict(list(self.looks.items())[:hosts])
+        # What lossless_info says of Soft-RoCE.
+        leg = {"rail": "rxe0:1", "netdev": "eth1", "soft": True, "verdict": "unknown", "confidence": "host_only"}
+        target = {"priority": 3, "traffic_class": 106, "ecn_only": False}
+        lossless = {"verdict": "unknown", "confidence": "host_only", "rails": [{**leg, **target}], "switch": {}}
+        self.lossless = {name: {"facts": {"lossless": lossless}} for name in self.looks}
+
+    def prove(self) -> incast_verdict.Conclusion:
+        now = datetime.now(timezone.utc)
+        planned = plan_incasts(self.options, self.looks, self.lossless, self.run_folder, f"run-{now:%H%M%S%f}", now)
+        self.run_folder.write_plans(SWEEP, planned.plans)
+        self.start(planned.plans)
+        self.collect(SWEEP, list(planned.plans))
+        return incast_verdict.conclude(self.run_folder, self.ends, self.lossless)

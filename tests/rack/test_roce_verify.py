@@ -21,7 +21,7 @@ from ansible_collections.lium.cluster.plugins.plugin_utils._roce.runfolder impor
 
 from tests.rack.fixtures import SessionRack
 from tests.rack.rack import Rack
-from tests.rack.roce_on_rack import FOLDER, Verification, look
+from tests.rack.roce_on_rack import FOLDER, CounterProof, Verification, look
 
 pytestmark = [pytest.mark.rack, pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -171,6 +171,25 @@ def test_a_host_is_lost_in_the_middle(hosts: Rack, tmp_path: Path, limit: float)
     others = {frozenset(pair) for pair in (("host1", "host2"), ("host1", "host4"), ("host2", "host4"))}
     assert others <= done.fabrics[0].good
     assert not done.fabrics[0].guilty or all("host3" in part.hosts for part in done.fabrics[0].guilty)
+
+
+def test_incasts_are_judged_by_the_counters_of_soft_roce(hosts: Rack, tmp_path: Path) -> None:
+    """It has counters of loss, and none that could show that nothing else would have been lost."""
+    hosts.switch.thin(0.02, "udp", 4791, target=3)
+    done = CounterProof(hosts, tmp_path, 3, duration_s=4).prove()
+    rows = {row["receiver"]: row for row in done.rows}
+    assert sorted(rows) == ["host1", "host2", "host3"]
+    assert (rows["host3"]["proven"], rows["host3"]["place"]) == ("exercised_loss", None), done.screen
+    for host in ("host1", "host2"):
+        row = rows[host]
+        assert len(row["senders"]) == 2
+        assert all(rate and rate > 0 for rate in row["senders"].values()), done.screen
+        lost = sum(moved["sequence"] + moved["timeouts"] for moved in row["counters"].values())
+        assert row["proven"] == ("exercised_loss" if lost else "unknown"), done.screen
+        (record,) = (one for one in done.results[host]["records"] if one["id"] == "roce.loss_counters")
+        assert record["status"] == ("MUST_FIX" if lost else "UNKNOWN")
+    for host in hosts.hosts[:3]:
+        assert host.run("pgrep ib_write_bw", check=False).returncode == 1, "a perftest was left running"
 
 
 def test_the_playbook_names_the_planted_fault(
