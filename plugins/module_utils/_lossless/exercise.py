@@ -128,7 +128,8 @@ def _judge(load: Load, blind: bool) -> Proof:
     sequence, timeouts = _sum(load, "sequence"), _sum(load, "timeouts")
     lost = discards + sequence + timeouts
     if lost > _tolerated(load):
-        reason = f"{discards} discards at the receiver, {sequence} out of sequence, {timeouts} timeouts"
+        shown = "uncounted" if load.receiver.moved("discards", load.priority) is None else str(discards)
+        reason = f"{shown} discards at the receiver, {sequence} out of sequence, {timeouts} timeouts"
         return Proof(EXERCISED_LOSS, reason, _place(load, discards, timeouts))
     if _in_wrong_class(load):
         return Proof(NOT_EXERCISED, "the traffic came in priority 0, which nothing protects", WRONG_CLASS)

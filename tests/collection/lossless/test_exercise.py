@@ -333,6 +333,18 @@ def test_a_card_without_counters_proves_nothing() -> None:
     assert proof.unread[:2] == ("sequence of a", "sequence of b")
 
 
+def test_discards_that_are_not_counted_are_not_called_none() -> None:
+    rng = random.Random(2)
+    sender = history(rng, "sender", RXE, {})
+    soft_loss = prove(Load(history(rng, "receiver", RXE, {"sequence": 7}), [sender], LINE, None))
+    assert (soft_loss.place, soft_loss.reason) == (
+        None,
+        "uncounted discards at the receiver, 7 out of sequence, 0 timeouts",
+    )
+    hard_loss = prove(Load(history(rng, "receiver", MLX5, {"sequence": 7}), [sender], LINE, LINE))
+    assert (hard_loss.place, hard_loss.reason) == (SWITCH, "0 discards at the receiver, 7 out of sequence, 0 timeouts")
+
+
 def test_a_link_without_a_rate_is_never_called_full() -> None:
     rng = random.Random(1)
     receiver = history(rng, "receiver", MLX5, {"roce": 10**11, "pause_out": 500})
