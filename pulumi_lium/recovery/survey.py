@@ -16,6 +16,7 @@ from pulumi_lium.api.errors import LiumError
 from pulumi_lium.lifecycle.abandoned import locate, require_same_service, settled_from
 from pulumi_lium.lifecycle.context import Context
 from pulumi_lium.lifecycle.errors import OrderUnsettled
+from pulumi_lium.lifecycle.holder import require_holder_of_order
 from pulumi_lium.lifecycle.intents import Intent
 from pulumi_lium.lifecycle.members import by_rank, total_price
 from pulumi_lium.lifecycle.settle import Placed
@@ -209,22 +210,26 @@ def _abandoned(look: _Look, ctx: Context, intent: Intent, kind: Kind) -> None:
         return
     problem: str | None = None
     placed: Placed | None = None
+    until = settled_from(intent)
     try:
         require_same_service(ctx, intent)
         placed = locate(look.pods[intent.account], intent)
-    except OrderUnsettled as error:
-        problem = error.message
+        if placed is None and look.now >= until:
+            require_holder_of_order(ctx, intent)
+    except LiumError as error:
+        problem = error.message if isinstance(error, OrderUnsettled) else _holder_unknown(intent, error)
     if placed is not None and placed.cluster_id in look.accounted:
         problem, placed = None, None
         look.settled.append(intent)
         return
     if placed is not None and problem is None:
         problem = _may_be_held(look, intent) if kind == "intent" else _may_be_anothers(look, intent)
-    until = settled_from(intent)
     if placed is None and problem is None and look.now >= until:
         look.settled.append(intent)
         return
-    lost = f", and its answer was lost: until {until:%H:%M:%S} UTC it may still arrive" if placed is None else ""
+    lost = ""
+    if placed is None and look.now < until:
+        lost = f", and its answer was lost: until {until:%H:%M:%S} UTC it may still arrive"
     why = "its order was interrupted" if kind == "intent" else "its create stands cut off in the stack's state"
     members = placed.members if placed else []
     look.add(
@@ -240,6 +245,13 @@ def _abandoned(look: _Look, ctx: Context, intent: Intent, kind: Kind) -> None:
             intent=intent,
             problem=problem,
         )
+    )
+
+
+def _holder_unknown(intent: Intent, error: LiumError) -> str:
+    return (
+        f"no listing shows {intent.pod_name}, but whether this key could see it is not known"
+        f" ({str(error).rstrip('.')}): it may be billing {usd(intent.price_per_hour)}"
     )
 
 

@@ -16,7 +16,7 @@ from pulumi_lium.recovery.export import StackExport, parse_export
 from pulumi_lium.recovery.survey import Contexts, NothingKnown, Survey, survey
 from pulumi_lium.recovery.sweep import Removal, clean, still_open
 from tests.support.dying import BASE_URL, RENT, Killed, Process, at
-from tests.support.world import World, wanted
+from tests.support.world import KEY, World, wanted
 
 LOST = ("POST", RENT, "after")
 UNSENT = ("POST", RENT, "before")
@@ -30,8 +30,8 @@ def folder(tmp_path: Path) -> Path:
 class Sweeper:
     """`pulumi-lium sweep` in a process of its own."""
 
-    def __init__(self, world: World, folder: Path) -> None:
-        self.process = Process(world, folder, seed=99)
+    def __init__(self, world: World, folder: Path, *, key: str = KEY) -> None:
+        self.process = Process(world, folder, seed=99, key=key)
         self.contexts: Contexts = lambda account: replace(self.process.ctx)
         self.journal = self.process.intents
 
@@ -111,6 +111,40 @@ def test_an_order_that_is_nowhere_is_waited_for_and_closed(world: World, folder:
     assert 325 < world.clock.at - before < 345
     assert world.calls("POST", RENT) == 0
     assert sweeper.journal.look() == []
+
+
+@pytest.mark.parametrize("where", [LOST, UNSENT], ids=["placed", "lost on the way"])
+@pytest.mark.parametrize("key", ["sk_bob", "sk_lab"])
+def test_with_the_key_of_another_account_an_order_is_not_settled(
+    world: World, folder: Path, where: tuple[str, str, str], key: str
+) -> None:
+    """Its listing is right and empty: it shows the pods of somebody else."""
+    Process(world, folder, dies_at=at(*where)).order_and_die()
+    world.pass_time(600)
+    found, removals = Sweeper(world, folder, key=key).sweep()
+    (left,) = still_open(found, removals)
+    assert (left.kind, left.price_per_hour, removals) == ("intent", 32.0, [])
+    assert left.problem is not None
+    assert "$32.00 an hour" in left.problem
+    assert "may still arrive" not in left.why
+    right = Sweeper(world, folder)
+    assert len(right.journal.look()) == 1
+    found, removals = right.sweep()
+    assert still_open(found, removals) == []
+    assert clusters(world) == set()
+    assert right.journal.look() == []
+
+
+def test_an_order_is_not_settled_while_nobody_says_whose_the_key_is(
+    world: World, folder: Path, sweeper: Sweeper
+) -> None:
+    Process(world, folder, dies_at=at(*UNSENT)).order_and_die()
+    world.pass_time(600)
+    world.fault("GET /users/me", "status", code=503, times=0)
+    (left,) = sweeper.look().findings
+    assert left.problem is not None
+    assert "$32.00 an hour" in left.problem
+    assert len(sweeper.journal.look()) == 1
 
 
 def test_without_patience_it_stays_open_and_is_named(world: World, folder: Path, sweeper: Sweeper) -> None:
