@@ -45,6 +45,12 @@ wait_option = click.option(
     help="How long to wait for an order whose answer was lost: the service may still be at work on it for 300 s."
     " Ended sooner, it stays open and the exit code is 4.",
 )
+same_key_option = click.option(
+    "--same-key",
+    is_flag=True,
+    help="Take it that the key in use ordered those creates of the state of which it does not tell whose key that was."
+    " Without this, one that no listing shows is kept.",
+)
 yes_option = click.option("--yes", is_flag=True, help="Do it; without this it is only shown.")
 
 

@@ -19,7 +19,17 @@ from ..recovery.recover import Step, await_others, keep_copy, others_pending, pl
 from ..recovery.recover import recover as recover_stack
 from ..recovery.stack import PulumiStack
 from ._edge import MAY_BILL, json_option, print_json
-from ._recovery import cwd_option, journal, lock_age_option, speaker, stack_option, told, wait_option, yes_option
+from ._recovery import (
+    cwd_option,
+    journal,
+    lock_age_option,
+    same_key_option,
+    speaker,
+    stack_option,
+    told,
+    wait_option,
+    yes_option,
+)
 
 
 @click.command()
@@ -27,9 +37,10 @@ from ._recovery import cwd_option, journal, lock_age_option, speaker, stack_opti
 @cwd_option
 @lock_age_option
 @wait_option
+@same_key_option
 @yes_option
 @json_option
-def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, yes: bool, as_json: bool) -> None:
+def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, same_key: bool, yes: bool, as_json: bool) -> None:
     """Settle the creates that were cut off, and edit the stack's state accordingly.
 
     Each is looked for by its exact name. A cluster that is what the create asked for is adopted into the state: the
@@ -42,7 +53,8 @@ def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, yes: bool, 
     intents = journal()
     config = pulumi.config()
     source, now = f"the export of {stack}", SYSTEM_CLOCK.now()
-    export = parse_export(pulumi.export(), source, base_url=base_url_of(config, os.environ), now=now)
+    base_url = base_url_of(config, os.environ)
+    export = parse_export(pulumi.export(), source, base_url=base_url, now=now, same_key=same_key)
     if not export.pending:
         say(f"No create of a cluster was cut off in {stack}: nothing to do.")
         if as_json:

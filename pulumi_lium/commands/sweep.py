@@ -20,6 +20,7 @@ from ._recovery import (
     print_findings,
     print_removals,
     removal_document,
+    same_key_option,
     span,
     told,
     wait_option,
@@ -37,6 +38,7 @@ from ._recovery import (
 @click.option("--name-prefix", help="Also every cluster whose name begins so, except those in the stack's export.")
 @click.option("--older-than", callback=span, metavar="SPAN", help="Leave alone what is younger: 90m, 8h, 2d.")
 @wait_option
+@same_key_option
 @yes_option
 @json_option
 def sweep(
@@ -44,6 +46,7 @@ def sweep(
     name_prefix: str | None,
     older_than: timedelta | None,
     wait: float,
+    same_key: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -63,7 +66,7 @@ def sweep(
     export = None
     if stack_export is not None:
         base_url = default.api.settings.base_url
-        export = read_export(stack_export, base_url=base_url, now=default.clock.now())
+        export = read_export(stack_export, base_url=base_url, now=default.clock.now(), same_key=same_key)
     found = survey(contexts, intents, export=export, name_prefix=name_prefix, older_than=older_than)
     now = default.clock.now()
     if not as_json:

@@ -25,7 +25,17 @@ from ..recovery.export import StackExport, parse_export
 from ..recovery.stack import PulumiStack
 from ..recovery.teardown import Outcome, Teardown
 from ._edge import FAILED, MAY_BILL, error_document, json_option, print_json
-from ._recovery import Seconds, cwd_option, journal, lock_age_option, speaker, stack_option, told, wait_option
+from ._recovery import (
+    Seconds,
+    cwd_option,
+    journal,
+    lock_age_option,
+    same_key_option,
+    speaker,
+    stack_option,
+    told,
+    wait_option,
+)
 
 
 @click.command()
@@ -34,10 +44,18 @@ from ._recovery import Seconds, cwd_option, journal, lock_age_option, speaker, s
 @lock_age_option
 @wait_option
 @click.option("--timeout", type=Seconds(min=1), metavar="SECONDS", help="Limit for each cluster's removal.")
+@same_key_option
 @click.option("--remove-stack", is_flag=True, help="Remove the stack too, once nothing is left in it.")
 @json_option
 def teardown(
-    stack: str, cwd: Path, lock_age: timedelta, wait: float, timeout: float | None, remove_stack: bool, as_json: bool
+    stack: str,
+    cwd: Path,
+    lock_age: timedelta,
+    wait: float,
+    timeout: float | None,
+    same_key: bool,
+    remove_stack: bool,
+    as_json: bool,
 ) -> None:
     """Delete the stack's clusters, destroy the rest with the engine, sweep, and look again. Safe to repeat.
 
@@ -59,7 +77,8 @@ def teardown(
         config, text = reading_config.result(), reading_text.result()
     export = None
     if text is not None:
-        export = parse_export(text, f"the export of {stack}", base_url=base_url_of(config, os.environ), now=now())
+        base_url, source = base_url_of(config, os.environ), f"the export of {stack}"
+        export = parse_export(text, source, base_url=base_url, now=now(), same_key=same_key)
     interruption.export = export
     if export is None:
         say(f"There is no stack {stack}: only interrupted orders of it are looked for.")

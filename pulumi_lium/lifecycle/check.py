@@ -9,6 +9,7 @@ from pulumi_lium.api.errors import LiumError
 
 from .context import Context
 from .errors import NothingMatches
+from .holder import holder_if_told
 from .inputs import SELECTORS, Failures, parse_cluster_inputs, selectors_of
 from .selection import select
 from .values import UNKNOWN, has_unknown, idempotency_key, pod_name
@@ -17,9 +18,10 @@ from .values import UNKNOWN, has_unknown, idempotency_key, pod_name
 def check(ctx: Context, olds: Mapping[str, Any], news: Mapping[str, Any]) -> tuple[dict[str, Any], Failures]:
     """The inputs to go on with, and what is wrong by property.
 
-    Adds `name`, `idempotency_key` and `planned`. They are taken over from `olds` (the inputs of the running cluster);
-    on a replacement `olds` is empty, so that the new order has its own. An `adopt` that was taken out of the program
-    lives on as `adopted` for as long as that cluster does.
+    Adds `name`, `idempotency_key`, `holder` (ids of the user and workspace that the key acts for) and `planned`. They
+    are taken over from `olds` (the inputs of the running cluster); on a replacement `olds` is empty, so that the new
+    order has its own. An `adopt` that was taken out of the program lives on as `adopted` for as long as that cluster
+    does.
 
     What cannot be had now is a warning here and an error in `order`: the old cluster's machines are free only later.
     """
@@ -32,6 +34,10 @@ def check(ctx: Context, olds: Mapping[str, Any], news: Mapping[str, Any]) -> tup
         return {**inputs, "adopted": adopted}, []
     inputs.setdefault("name", olds.get("name") or _new_name(ctx, inputs))
     inputs["idempotency_key"] = olds.get("idempotency_key") or idempotency_key(ctx.rng)
+    # What was not told at the order is not made up for a cluster that runs.
+    told = (olds.get("holder") if olds else holder_if_told(ctx)) or {}
+    if ids := {name: value for name, value in told.items() if value}:
+        inputs["holder"] = ids
     if planned := olds.get("planned"):
         inputs["planned"] = planned
     elif not olds:

@@ -44,6 +44,7 @@ EFFECTS: dict[str, Effect] = {
     "idempotency_key": "ignore",
     "planned": "ignore",
     "adopted": "ignore",
+    "holder": "ignore",
 }
 """What a difference in a property means. Whether there is one is judged against the running cluster's facts."""
 

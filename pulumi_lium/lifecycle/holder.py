@@ -16,6 +16,9 @@ from .intents import Intent
 from .state import price_of
 from .values import usd
 
+UNTOLD: Mapping[str, str | None] = {}
+"""The holder of an order whose record ought to tell it and does not."""
+
 
 def holder(ctx: Context) -> dict[str, str | None]:
     """What the key acts for: ids of `user` and `workspace`, null where the service does not say. Raises `LiumError`."""
@@ -44,6 +47,12 @@ def require_holder(ctx: Context, cluster_id: str, state: Mapping[str, Any]) -> N
 
 def require_holder_of_order(ctx: Context, intent: Intent) -> None:
     """As `require_holder`, before an order that is not listed counts as never placed."""
+    if intent.holder == UNTOLD:
+        raise OrderUnsettled(
+            f"What came of the order of {intent.pod_name!r} is not known: no listing shows it, but its record does not"
+            f" tell whose API key ordered it. It may be billing {usd(intent.price_per_hour)}",
+            hint=f"{_HINT} If the key in use is the one that ordered it, pass --same-key.",
+        )
     if other := _another(ctx, intent.holder):
         raise OrderUnsettled(
             f"What came of the order of {intent.pod_name!r} is not known: no listing shows it, but {other}. It may be"

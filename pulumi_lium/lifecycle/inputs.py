@@ -176,6 +176,7 @@ _INTERNAL: dict[str, Parser] = {
     "idempotency_key": _text,
     "planned": _as_it_is,
     "adopted": _text,
+    "holder": _as_it_is,
 }
 """What `LiumCluster` and `check` add."""
 

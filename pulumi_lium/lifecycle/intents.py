@@ -51,7 +51,10 @@ class Intent:
     fabric_type: str | None = None
     """Of the machines ordered: a running cluster does not tell its fabric."""
     holder: Mapping[str, str | None] | None = None
-    """Account and workspace that the key acted for (`holder.py`): with another key a listing says nothing."""
+    """Account and workspace that the key acted for (`holder.py`): with another key a listing says nothing.
+
+    Empty where the order is known from a record that ought to tell it and does not (a state of an older version).
+    """
     pod_ids: tuple[str, ...] = ()
     cluster_id: str | None = None
 

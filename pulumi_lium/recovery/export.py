@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pulumi_lium.api.errors import LiumError
+from pulumi_lium.lifecycle.holder import UNTOLD
 from pulumi_lium.lifecycle.intents import Intent
 from pulumi_lium.lifecycle.state import setting, whole
 from pulumi_lium.lifecycle.strangers import marked_by
@@ -116,20 +117,21 @@ class StackExport:
         )
 
 
-def read_export(path: Path, *, base_url: str, now: datetime) -> StackExport:
-    """An export in a file. Raises `BadExport`."""
+def read_export(path: Path, *, base_url: str, now: datetime, same_key: bool = False) -> StackExport:
+    """An export in a file, as `parse_export` reads it. Raises `BadExport`."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise BadExport(str(path), "", f"cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise BadExport(str(path), "", "is no text in UTF-8") from error
-    return parse_export(text, str(path), base_url=base_url, now=now)
+    return parse_export(text, str(path), base_url=base_url, now=now, same_key=same_key)
 
 
-def parse_export(text: str, source: str, *, base_url: str, now: datetime) -> StackExport:
+def parse_export(text: str, source: str, *, base_url: str, now: datetime, same_key: bool = False) -> StackExport:
     """An export as text. `base_url` is the service that its orders went to, which an export does not tell.
 
+    `same_key`: a person says that creates of which it does not tell whose key ordered them are of the key in use.
     Takes `pulumi stack export`, a checkpoint of the file backend, and a bare deployment.
     """
     try:
@@ -161,6 +163,8 @@ def parse_export(text: str, source: str, *, base_url: str, now: datetime) -> Sta
         intent = _intent(urn, inputs, source, f"{where}.resource.inputs", base_url, saved_at, now)
         # What the state holds by now is no leftover of this create, also where it bears the same chosen name.
         intent = replace(intent, snapshot=tuple(cluster.cluster_id for cluster in clusters))
+        if same_key and intent.holder == UNTOLD:
+            intent = replace(intent, holder=None)
         pending.append(PendingCreate(urn, place, intent, inputs))
     return StackExport(source, document, tuple(clusters), tuple(pending), tuple(urns))
 
@@ -208,7 +212,13 @@ def _intent(
         opened_at=saved_at or now,
         stage="sent",
         sent_at=min(saved_at + _CREATE_TAKES, now) if saved_at else now,
+        holder=_holder(_plain(inputs, "holder", source, where)),
     )
+
+
+def _holder(told: Any) -> Mapping[str, str | None]:
+    ids = told if isinstance(told, Mapping) else UNTOLD
+    return {name: _text(ids[name]) for name in ("user", "workspace") if _text(ids.get(name))}
 
 
 def _saved_at(deployment: Mapping[str, Any]) -> datetime | None:

@@ -20,6 +20,7 @@ from pulumi_lium.api.errors import LiumError
 from pulumi_lium.lifecycle.abandoned import locate, remove_placed, resolve, settled_from
 from pulumi_lium.lifecycle.context import Context
 from pulumi_lium.lifecycle.errors import InvalidInputs, OperationFailed
+from pulumi_lium.lifecycle.holder import require_holder_of_order
 from pulumi_lium.lifecycle.inputs import ClusterArgs, parse_cluster_inputs, selectors_of
 from pulumi_lium.lifecycle.intents import Intent, NullIntents
 from pulumi_lium.lifecycle.members import total_price
@@ -86,7 +87,11 @@ def plan(contexts: Contexts, journal: FileIntents, export: StackExport) -> list[
             continue
         ctx = contexts(create.intent.account)
         intent = entry.intent if entry is not None else create.intent
-        placed = None if intent.stage == "opened" else locate(ctx.api.pods.list(), intent)
+        placed = None
+        if intent.stage != "opened":
+            placed = locate(ctx.api.pods.list(), intent)
+            if placed is None:
+                require_holder_of_order(ctx, intent)
         steps.append(_step(ctx, held, create, intent, placed))
     return steps
 

@@ -214,10 +214,10 @@ def _abandoned(look: _Look, ctx: Context, intent: Intent, kind: Kind) -> None:
     try:
         require_same_service(ctx, intent)
         placed = locate(look.pods[intent.account], intent)
-        if placed is None and look.now >= until:
+        if placed is None:
             require_holder_of_order(ctx, intent)
     except LiumError as error:
-        problem = error.message if isinstance(error, OrderUnsettled) else _holder_unknown(intent, error)
+        problem = _why(error) if isinstance(error, OrderUnsettled) else _holder_unknown(intent, error)
     if placed is not None and placed.cluster_id in look.accounted:
         problem, placed = None, None
         look.settled.append(intent)
@@ -246,6 +246,10 @@ def _abandoned(look: _Look, ctx: Context, intent: Intent, kind: Kind) -> None:
             problem=problem,
         )
     )
+
+
+def _why(error: OrderUnsettled) -> str:
+    return f"{error.message}. {error.hint}".rstrip(".") if error.hint else error.message
 
 
 def _holder_unknown(intent: Intent, error: LiumError) -> str:

@@ -191,7 +191,8 @@ class _Stack:
 def _export(world: World, ctx: Context) -> StackExport:
     """`pulumi stack export`, as the product reads it."""
     text = json.dumps(export_document(world.checkpoint))
-    return parse_export(text, "the export", base_url=SETTINGS.base_url, now=ctx.clock.now())
+    now, told = ctx.clock.now(), world.told_same_key
+    return parse_export(text, "the export", base_url=SETTINGS.base_url, now=now, same_key=told)
 
 
 def export_document(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -97,6 +97,8 @@ def play(world: World, step: Step, verdict: Verdict) -> bool:
         world.told.append(str(error))
         if isinstance(error, OrderUnsettled):
             world.names_told.update(re.findall(r"--name-prefix ([\w.-]+)", str(error)))
+        # The one key there is: the person can say so where an error asks for it.
+        world.told_same_key = world.told_same_key or "--same-key" in str(error)
         world.say(f"failed: {error}")
         return error.code in _FOR_A_PERSON
     except Exception:  # noqa: BLE001  whatever it is, it is a finding

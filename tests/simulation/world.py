@@ -106,6 +106,8 @@ class World:
         """What the last process told a person, errors included."""
         self.names_told: set[str] = set()
         """Names that an error told a person to sweep by."""
+        self.told_same_key = False
+        """An error told a person to say that the key in use is the one that ordered."""
         self.gone_wrong: list[str] = []
         self._wire, self._new_disk = wire, disk
         for kind in schedule.foreign:

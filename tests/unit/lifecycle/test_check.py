@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pulumi_lium.lifecycle.check import check
+from pulumi_lium.lifecycle.diff import diff
 from pulumi_lium.lifecycle.values import UNKNOWN
 from tests.support.world import World, wanted
 
@@ -23,6 +24,30 @@ def test_the_preview_shows_machines_and_price_in_one_line(world: World) -> None:
     }
     assert inputs["name"].startswith("train-")
     assert inputs["idempotency_key"]
+
+
+def test_whose_key_it_is_goes_into_the_inputs_and_stays_while_the_cluster_does(world: World) -> None:
+    first = world.check()
+    assert first["holder"] == {"user": world.ctx.api.users.me().id}
+    looks = len(world.journal)
+    other, failures = check(world.context("sk_lab"), first, wanted())
+    assert (other["holder"], failures) == (first["holder"], [])
+    assert len(world.journal) == looks
+
+
+def test_an_older_state_gets_no_holder_and_nothing_changes_by_it(world: World) -> None:
+    created = world.running()
+    older = {name: value for name, value in created.state["requested"].items() if name != "holder"}
+    state = {**created.state, "requested": older}
+    assert "holder" in created.state["requested"]
+    assert "holder" not in world.check(older)
+    assert not diff(world.ctx, created.cluster_id, state, world.check(older)).changes
+    assert not diff(world.ctx, created.cluster_id, state, world.check(created.state["requested"])).changes
+
+
+def test_an_account_that_cannot_be_read_keeps_nothing_from_being_checked(world: World) -> None:
+    world.fault("GET /users/me", "status", code=403, times=0)
+    assert "holder" not in world.check()
 
 
 def test_name_key_and_plan_stay_while_the_cluster_does(world: World) -> None:
@@ -67,7 +92,7 @@ def test_unknown_selectors_are_resolved_during_the_update(world: World) -> None:
     assert inputs["max_price_per_hour"] is UNKNOWN
     assert inputs["machines"] == [UNKNOWN, "a1"]
     assert "planned" not in inputs
-    assert world.journal == []
+    assert [row["path"] for row in world.journal] == ["/users/me"]
     assert world.said("chosen during the update")
 
 

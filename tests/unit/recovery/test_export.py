@@ -59,6 +59,24 @@ def test_what_the_state_holds_is_owned() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("told", "read"),
+    [
+        ({"holder": {"user": "u-1", "workspace": "w-1"}}, {"user": "u-1", "workspace": "w-1"}),
+        ({"holder": {"user": "u-1"}}, {"user": "u-1"}),
+        ({"holder": {"user": 7, "more": "x"}}, {}),
+        ({"holder": "u-1"}, {}),
+        ({}, {}),
+    ],
+)
+def test_whose_key_ordered_is_read_or_known_to_be_missing(told: dict[str, Any], read: dict[str, str]) -> None:
+    text = export(pending=[operation(**told)])
+    (create,) = parse(text).pending
+    assert create.intent.holder == read
+    (vouched,) = parse_export(text, "s", base_url="http://lium.test/api", now=NOW, same_key=True).pending
+    assert vouched.intent.holder == (read or None)
+
+
 def test_a_create_that_was_cut_off_is_an_intent() -> None:
     (create,) = parse(export(pending=[operation()])).pending
     intent = create.intent

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pulumi_lium.api.errors import LiumError
+from pulumi_lium.lifecycle.errors import OrderUnsettled
 from pulumi_lium.lifecycle.order import order
 from pulumi_lium.recovery.export import CLUSTER_TYPE, StackExport, parse_export
 from pulumi_lium.recovery.recover import Step, plan, recover
@@ -130,6 +131,23 @@ def test_a_create_whose_cluster_the_state_holds_is_dropped_at_once(world: World,
     assert (step.action, step.why) == ("drop", "the state holds its cluster already")
     assert world.clock.at == before
     assert [row["id"] for row in document["deployment"]["resources"]] == [created.cluster_id]
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["the export tells the holder", "an older version's does not"])
+def test_with_the_key_of_another_account_no_create_is_dropped(world: World, tmp_path: Path, is_told: bool) -> None:
+    inputs = cut_off(world, tmp_path / "first")
+    if not is_told:
+        del inputs["holder"]
+    export = exported(world, inputs)
+    world.pass_time(3 * 3600)
+    other = Process(world, tmp_path / "new", key="sk_bob", seed=9)
+    with pytest.raises(OrderUnsettled, match=r"\$32\.00 an hour"):
+        plan(lambda account: replace(other.ctx), other.intents, export)
+    with pytest.raises(OrderUnsettled, match=r"\$32\.00 an hour"):
+        settle(other, export)
+    assert len(world.listed()) == 2
+    (step,), _ = settle(Process(world, tmp_path / "new", seed=10), export)
+    assert step.action == "adopt"
 
 
 def test_nothing_is_removed_before_the_state_was_imported(world: World, tmp_path: Path) -> None:

@@ -252,6 +252,45 @@ def test_a_create_that_was_cut_off_on_another_disk_is_found_by_its_exact_name(
     assert clusters(world) == {namesake.cluster_id}
 
 
+@pytest.mark.parametrize("is_told", [True, False], ids=["the export tells the holder", "an older version's does not"])
+def test_a_create_that_was_cut_off_is_not_given_up_with_the_key_of_another_account(
+    world: World, folder: Path, sweeper: Sweeper, is_told: bool
+) -> None:
+    inputs = world.check()
+    with pytest.raises(Killed):
+        order(Process(world, folder.parent / "lost", dies_at=at(*LOST)).ctx, inputs)
+    if not is_told:
+        del inputs["holder"]
+    export = exported(world, pending=(inputs,))
+    world.pass_time(3 * 3600)
+    found, removals = Sweeper(world, folder, key="sk_bob").sweep(export=export)
+    (left,) = still_open(found, removals)
+    assert (left.kind, left.price_per_hour, removals) == ("pending create", 32.0, [])
+    assert left.problem is not None
+    assert "$32.00 an hour" in left.problem
+    assert "Set the API key" in left.problem
+    assert len(clusters(world)) == 1
+    found, removals = sweeper.sweep(export=export)
+    assert still_open(found, removals) == []
+    assert clusters(world) == set()
+
+
+def test_without_its_holder_a_create_that_is_not_listed_stays_until_a_person_says_so(
+    world: World, folder: Path, sweeper: Sweeper
+) -> None:
+    inputs = world.check()
+    del inputs["holder"]
+    export = exported(world, pending=(inputs,))
+    world.pass_time(3 * 3600)
+    (left,) = sweeper.look(export=export).findings
+    assert "--same-key" in str(left.problem)
+    vouched = parse_export(
+        json.dumps(export.document), "s", base_url=BASE_URL, now=world.ctx.clock.now(), same_key=True
+    )
+    found, removals = sweeper.sweep(export=vouched)
+    assert still_open(found, removals) == []
+
+
 def test_the_journal_and_the_export_tell_of_one_order_once(world: World, folder: Path, sweeper: Sweeper) -> None:
     inputs = world.check()
     process = Process(world, folder, dies_at=at(*LOST))

@@ -1,0 +1,149 @@
+"""Teardown against the in-process market: what is not proved to be gone is named, and the stack stays."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulumi_lium.lifecycle.order import order
+from pulumi_lium.recovery.export import CLUSTER_TYPE, parse_export
+from pulumi_lium.recovery.stack import PulumiFailed
+from pulumi_lium.recovery.teardown import Outcome, Teardown
+from tests.support.dying import BASE_URL, RENT, Killed, Process, at
+from tests.support.world import KEY, World
+
+LOST = ("POST", RENT, "after")
+UNSENT = ("POST", RENT, "before")
+
+
+class Stack:
+    """What teardown asks of the Pulumi CLI. Its destroy empties the state, as the engine's does, unless it `fails`."""
+
+    name = "acme/web/dev"
+    origins = frozenset({"acme/web/dev"})
+
+    def __init__(self, world: World, *states: dict[str, Any], pending: tuple[dict[str, Any], ...] = ()) -> None:
+        self._world, self.states, self.pending = world, list(states), list(pending)
+        self.fails = False
+        self.calls: list[str] = []
+
+    def owns(self, owner: str) -> bool:
+        return owner.startswith(f"{self.name}/")
+
+    def export(self) -> str:
+        urn = f"urn:pulumi:dev::web::{CLUSTER_TYPE}::train"
+        return json.dumps(
+            {
+                "resources": [
+                    {"urn": urn, "type": CLUSTER_TYPE, "id": state["cluster_id"], "outputs": state}
+                    for state in self.states
+                ],
+                "pending_operations": [
+                    {"type": "creating", "resource": {"urn": urn, "type": CLUSTER_TYPE, "inputs": inputs}}
+                    for inputs in self.pending
+                ],
+            }
+        )
+
+    def destroy(self, *, delete_timeout: float | None = None) -> None:
+        self.calls.append("destroy")
+        if self.fails:
+            raise PulumiFailed("error: delete failed")
+        self.states, self.pending = [], []
+
+    def import_(self, document: Any) -> None:
+        self.calls.append("import")
+        self.pending = []
+
+    def remove(self) -> None:
+        self.calls.append("remove")
+
+    def torn_down(self, journal: Path, *, key: str = KEY, same_key: bool = False) -> Outcome:
+        """`pulumi-lium teardown --remove-stack`, in a process of its own."""
+        process = Process(self._world, journal, seed=99, key=key)
+        now = process.ctx.clock.now
+        stack: Any = self
+        try:
+            return Teardown(
+                stack=stack,
+                contexts=lambda account: replace(process.ctx),
+                journal=process.intents,
+                export=parse_export(self.export(), "the export", base_url=BASE_URL, now=now(), same_key=same_key),
+                lock_age=timedelta(0),
+                report=process.told.append,
+                now=now,
+                timeout=60,
+            ).run(remove_stack=True)
+        finally:
+            process.die()
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    return tmp_path / "intents"
+
+
+def named(outcome: Outcome) -> list[tuple[str | None, float | None]]:
+    return [(left.cluster_id, left.price_per_hour) for left in outcome.leftovers]
+
+
+def cluster(world: World) -> str:
+    (found,) = {pod["cluster_id"] for pod in world.listed()}
+    return str(found)
+
+
+def cut_off(world: World, folder: Path, where: tuple[str, str, str] = LOST) -> dict[str, Any]:
+    """The inputs of a create that died with its disk."""
+    inputs = world.check()
+    with pytest.raises(Killed):
+        order(Process(world, folder, dies_at=at(*where)).ctx, inputs)
+    return inputs
+
+
+@pytest.mark.parametrize("where", [LOST, UNSENT], ids=["placed", "lost on the way"])
+def test_an_open_intent_is_not_closed_with_the_key_of_another_account(
+    world: World, journal: Path, where: tuple[str, str, str]
+) -> None:
+    Process(world, journal, dies_at=at(*where)).order_and_die()
+    world.pass_time(600)
+    stack = Stack(world)
+    assert named(stack.torn_down(journal, key="sk_bob")) == [(None, 32.0)]
+    assert "remove" not in stack.calls
+    outcome = stack.torn_down(journal)
+    assert (outcome.leftovers, outcome.failures, outcome.known) == ([], [], True)
+    assert stack.calls[-1] == "remove"
+    assert world.listed() == []
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["the export tells the holder", "an older version's does not"])
+def test_a_create_that_was_cut_off_is_not_forgotten_with_the_key_of_another_account(
+    world: World, tmp_path: Path, journal: Path, is_told: bool
+) -> None:
+    inputs = cut_off(world, tmp_path / "lost")
+    if not is_told:
+        del inputs["holder"]
+    world.pass_time(600)
+    stack = Stack(world, pending=(inputs,))
+    assert named(stack.torn_down(journal, key="sk_bob")) == [(None, 32.0)]
+    assert stack.calls == []
+    assert named(stack.torn_down(journal)) == []
+    assert stack.calls[-1] == "remove"
+    assert world.listed() == []
+
+
+def test_without_its_holder_a_create_that_is_not_listed_keeps_the_stack_until_a_person_says_so(
+    world: World, tmp_path: Path, journal: Path
+) -> None:
+    inputs = cut_off(world, tmp_path / "lost", UNSENT)
+    del inputs["holder"]
+    stack = Stack(world, pending=(inputs,))
+    outcome = stack.torn_down(journal)
+    assert named(outcome) == [(None, 32.0)]
+    assert stack.calls == []
+    assert named(stack.torn_down(journal, same_key=True)) == []
+    assert stack.calls[-1] == "remove"
