@@ -86,9 +86,10 @@ class Teardown:
             left = self._sweep(outcome)
             if self.export is not None:
                 self._destroy(outcome, self.export, left)
-            for cluster, deletion in deletions:
-                self._note(outcome, cluster, deletion)
-        self._prove(outcome, left or [])
+            failed = {
+                cluster.cluster_id for cluster, deletion in deletions if not self._note(outcome, cluster, deletion)
+            }
+        self._prove(outcome, left, failed)
         clean_end = outcome.known and not outcome.leftovers and not outcome.failures
         if clean_end and self.export is not None:
             self._forget(outcome, remove_stack)
@@ -138,14 +139,16 @@ class Teardown:
             outcome.removed.append(f"{removal.finding.name} (cluster {removal.cluster_id})")
             self.report(f"removed: {removal.finding.name} (cluster {removal.cluster_id}), of an interrupted order")
 
-    def _note(self, outcome: Outcome, cluster: OwnedCluster, deletion: Future[None]) -> None:
+    def _note(self, outcome: Outcome, cluster: OwnedCluster, deletion: Future[None]) -> bool:
+        """Whether the cluster is gone."""
         try:
             deletion.result()
         except LiumError as error:
             outcome.failures.append(str(error))
-        else:
-            outcome.removed.append(f"{cluster.name} (cluster {cluster.cluster_id})")
-            self.report(f"removed: {cluster.name} (cluster {cluster.cluster_id}), seen to be gone")
+            return False
+        outcome.removed.append(f"{cluster.name} (cluster {cluster.cluster_id})")
+        self.report(f"removed: {cluster.name} (cluster {cluster.cluster_id}), seen to be gone")
+        return True
 
     # -- the engine ---------------------------------------------------------------------------------------------------
 
@@ -183,9 +186,18 @@ class Teardown:
 
     # -- the proof ----------------------------------------------------------------------------------------------------
 
-    def _prove(self, outcome: Outcome, left: list[Finding]) -> None:
-        """Looks once more: no cluster of the state is listed, and no order of the stack is open."""
-        for finding in left:
+    def _prove(self, outcome: Outcome, left: list[Finding] | None, failed: set[str]) -> None:
+        """Looks once more: no cluster of the state is listed, and no order of the stack is open.
+
+        `left` is None where that could not be seen. `failed` are the clusters whose deletion failed: an empty listing
+        does not show that such a one is gone, as it may be that of another account.
+        """
+        if left is None:
+            outcome.known = False
+            for create in self.export.pending if self.export else ():
+                intent, why = create.intent, "its create was cut off, and what came of it could not be seen"
+                outcome.leftovers.append(Leftover(intent.pod_name, intent.cluster_id, intent.price_per_hour, why))
+        for finding in left or ():
             why = finding.problem or finding.why
             outcome.leftovers.append(Leftover(finding.name, finding.cluster_id, finding.price_per_hour, why))
         for cluster in self.export.clusters if self.export else ():
@@ -202,6 +214,9 @@ class Teardown:
             if members:
                 price = total_price([pod.price_per_hour for pod in members]) or cluster.price_per_hour
                 outcome.leftovers.append(Leftover(cluster.name, cluster.cluster_id, price, "members are listed"))
+            elif cluster.cluster_id in failed:
+                why = "its deletion failed"
+                outcome.leftovers.append(Leftover(cluster.name, cluster.cluster_id, cluster.price_per_hour, why))
 
     def _forget(self, outcome: Outcome, remove_stack: bool) -> None:
         """Nothing bills: the state's cut-off creates are dropped, and the stack too where that is asked for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -147,3 +148,39 @@ def test_without_its_holder_a_create_that_is_not_listed_keeps_the_stack_until_a_
     assert stack.calls == []
     assert named(stack.torn_down(journal, same_key=True)) == []
     assert stack.calls[-1] == "remove"
+
+
+def test_a_cluster_that_another_account_s_key_may_not_delete_is_named(world: World, journal: Path) -> None:
+    """The listing of that key is right and empty; the deletion was refused."""
+    stack = Stack(world, world.running().state)
+    stack.fails = True
+    outcome = stack.torn_down(journal, key="sk_bob")
+    assert named(outcome) == [(cluster(world), 32.0)]
+    assert "remove" not in stack.calls
+    stack.fails = False
+    assert named(stack.torn_down(journal)) == []
+    assert stack.calls[-1] == "remove"
+
+
+def unreadable(journal: Path) -> None:
+    journal.mkdir()
+    (journal / "zzzzzzzzzz.json").write_bytes(b"")
+
+
+def no_folder(journal: Path) -> None:
+    journal.write_text("a file where the folder should be")
+
+
+@pytest.mark.parametrize("broken", [unreadable, no_folder])
+def test_where_the_journal_cannot_be_read_every_create_that_was_cut_off_is_named(
+    world: World, tmp_path: Path, journal: Path, broken: Callable[[Path], None]
+) -> None:
+    inputs = cut_off(world, tmp_path / "lost")
+    world.pass_time(600)
+    broken(journal)
+    stack = Stack(world, pending=(inputs,))
+    outcome = stack.torn_down(journal)
+    assert [(left.name, left.price_per_hour) for left in outcome.leftovers] == [(inputs["name"], 32.0)]
+    assert not outcome.known
+    assert stack.calls == []
+    assert len(world.listed()) == 2
