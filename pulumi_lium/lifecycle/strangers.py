@@ -31,6 +31,17 @@ def marked_by(name: str, owner: str) -> bool:
     return bool(owner) and re.fullmatch(rf".+-{owner_digest(owner)}-[0-9a-f]{{6}}", name) is not None
 
 
+def owner_in(name: str, stack: str) -> str | None:
+    """The owner that a name was made for, if that is a resource of this stack (`organization/project/stack`).
+
+    Tells it of a stack whose state has no resource any more. Not of a resource below a component, nor of one whose own
+    name was too long for a pod or had other characters than those of pod names.
+    """
+    found = re.fullmatch(r"(.+)-[0-9a-f]{6}-[0-9a-f]{6}", name)
+    owner = f"{stack}/{found[1]}" if found else ""
+    return owner if marked_by(name, owner) else None
+
+
 def strangers(pods: Iterable[Pod], owner: str, accounted_for: Iterable[str] = ()) -> list[Stranger]:
     """Clusters that bear the owner's mark and are not among those accounted for (cluster ids, pod names)."""
     known = set(accounted_for)

@@ -101,6 +101,15 @@ class StackExport:
         found = {cluster.owner for cluster in self.clusters} | {create.intent.owner for create in self.pending}
         return frozenset(found - {""})
 
+    @property
+    def stacks(self) -> frozenset[str]:
+        """`organization/project/stack` by its owners and its resources' names; those do not tell an organization."""
+        named = {"/".join(owner.split("/", 3)[:3]) for owner in self.owners}
+        for urn in self.urns:
+            stack, project = (*urn.removeprefix("urn:pulumi:").split("::"), "")[:2]
+            named.add(f"organization/{project}/{stack}")
+        return frozenset(named)
+
     def is_of(self, owner: str) -> bool:
         """Whether this is the state of the owner's stack, by its resources' names; an empty one is nobody's."""
         named = owner.split("/", 3)

@@ -79,6 +79,15 @@ class PulumiStack:
             return found[1] if found else None
         return None
 
+    @property
+    def full_names(self) -> frozenset[str]:
+        """`organization/project/stack`, as owners begin. Without an organization in the name that of a backend which
+        has none; of the service's default organization nothing is known here."""
+        named = self.name.split("/")
+        organization, project = named[0] if len(named) > 1 else "organization", self.project
+        project = named[1] if len(named) == 3 else project
+        return frozenset({f"{organization}/{project}/{named[-1]}"} if project else ())
+
     def owns(self, owner: str) -> bool:
         """Whether an owner (`organization/project/stack/resource`) is a resource of this stack."""
         parts, named = owner.split("/", 3), self.name.split("/")

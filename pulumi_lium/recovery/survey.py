@@ -20,7 +20,7 @@ from pulumi_lium.lifecycle.holder import require_holder_of_order
 from pulumi_lium.lifecycle.intents import Intent
 from pulumi_lium.lifecycle.members import by_rank, total_price
 from pulumi_lium.lifecycle.settle import Placed
-from pulumi_lium.lifecycle.strangers import strangers
+from pulumi_lium.lifecycle.strangers import owner_in, strangers
 from pulumi_lium.lifecycle.values import usd
 
 from .export import StackExport
@@ -138,10 +138,12 @@ def survey(
     name_prefix: str | None = None,
     older_than: timedelta | None = None,
     ours: Callable[[str], bool] | None = None,
+    stacks: Iterable[str] = (),
 ) -> Survey:
     """Looks at the journal, the export and the listing of every account that they name.
 
     `ours` limits the journal's intents by owner, to those of one stack, whose state `export` is (None: it has none).
+    `stacks` (`organization/project/stack`) are looked for by their marks, beside those of the export.
     Raises `NothingKnown` where a listing
     cannot be read, and what an unreadable intent raises.
     """
@@ -172,8 +174,13 @@ def survey(
             _abandoned(look, contexts(create.intent.account), create.intent, "pending create")
     if name_prefix:
         _by_prefix(look, name_prefix)
-    if export is not None:
-        _strangers(look, export.owners)
+    owners = export.owners if export else frozenset[str]()
+    _strangers(look, owners, {*stacks, *(export.stacks if export else ())})
+    if export is not None and not owners and ours is None:
+        look.notes.append(
+            "The export holds no cluster. One that an earlier state of this stack has lost is found only where its name"
+            " tells the stack; else pass --name-prefix."
+        )
     held = tuple(entry.intent for entry in entries if entry.held)
     return Survey(tuple(look.findings), tuple(look.settled), tuple(look.notes), held)
 
@@ -305,8 +312,10 @@ def _by_prefix(look: _Look, prefix: str) -> None:
             look.add(_seen("prefix", account, cluster_id, members, f"its name begins with {prefix!r}", None))
 
 
-def _strangers(look: _Look, owners: Iterable[str]) -> None:
-    for owner in sorted(owners):
+def _strangers(look: _Look, owners: Iterable[str], stacks: Iterable[str]) -> None:
+    names = {pod.name for pods in look.pods.values() for pod in pods}
+    told = {owner for name in names for stack in stacks if (owner := owner_in(name, stack))}
+    for owner in sorted({*owners, *told}):
         for account, pods in look.pods.items():
             for stranger in strangers(pods, owner, look.accounted):
                 problem = (

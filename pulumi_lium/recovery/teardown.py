@@ -112,7 +112,13 @@ class Teardown:
             give_up = clock.monotonic() + self.patience
             said: set[str] = set()
             while True:
-                found = survey(self.contexts, self.journal, export=self.export, ours=self.stack.owns)
+                found = survey(
+                    self.contexts,
+                    self.journal,
+                    export=self.export,
+                    ours=self.stack.owns,
+                    stacks=self.stack.full_names,
+                )
                 for note in found.notes:
                     if note not in said:
                         self.report(note)

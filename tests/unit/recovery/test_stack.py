@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pulumi_lium.recovery.stack import StackLocked, _failure
+from pulumi_lium.recovery.stack import PulumiStack, StackLocked, _failure
 
 
 @contextmanager
@@ -67,3 +67,22 @@ def test_a_number_that_nobody_has_is_dead_and_one_of_another_machine_is_not_know
         pass
     assert is_alive(process.pid) is False
     assert is_alive(process.pid, host="another-machine") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [
+        ("dev", {"organization/web/dev"}),
+        ("acme/dev", {"acme/web/dev"}),
+        ("acme/shop/dev", {"acme/shop/dev"}),
+    ],
+)
+def test_the_full_name_is_that_with_which_owners_begin(tmp_path: Path, name: str, full: set[str]) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: web\nruntime: python\n")
+    stack = PulumiStack(tmp_path, name, {})
+    assert stack.full_names == full
+    assert all(stack.owns(f"{known}/train") for known in full)
+
+
+def test_without_a_project_no_full_name_is_made_up(tmp_path: Path) -> None:
+    assert PulumiStack(tmp_path, "dev", {}).full_names == frozenset()

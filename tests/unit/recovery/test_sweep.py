@@ -336,6 +336,24 @@ def test_a_cluster_with_the_mark_of_the_stack_is_named_and_not_touched(
     assert clusters(world) == {lost.cluster_id, now.cluster_id}
 
 
+def test_the_mark_is_known_by_the_names_of_the_state_s_other_resources(
+    world: World, folder: Path, sweeper: Sweeper
+) -> None:
+    lost = Process(world, folder.parent / "lost").order(owner="organization/web/dev/train")
+    Process(world, folder.parent / "other", seed=8).order(owner="organization/web/prod/train")
+    rows = [{"urn": "urn:pulumi:dev::web::pulumi:pulumi:Stack::web-dev", "type": "pulumi:pulumi:Stack"}]
+    empty, others = (
+        parse_export(json.dumps({"resources": some}), "s", base_url=BASE_URL, now=world.ctx.clock.now())
+        for some in ([], rows)
+    )
+    assert [(finding.kind, finding.cluster_id) for finding in sweeper.look(export=others).findings] == [
+        ("stranger", lost.cluster_id)
+    ]
+    found = sweeper.look(export=empty)
+    assert found.findings == ()
+    assert any("--name-prefix" in note for note in found.notes)
+
+
 def test_a_listing_that_fails_says_that_nothing_is_known_and_what_may_bill(
     world: World, folder: Path, sweeper: Sweeper
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pulumi_lium.lifecycle.order import order
+from pulumi_lium.lifecycle.remove import remove
 from pulumi_lium.recovery.export import CLUSTER_TYPE, parse_export
 from pulumi_lium.recovery.stack import PulumiFailed
 from pulumi_lium.recovery.teardown import Outcome, Teardown
@@ -26,7 +27,7 @@ class Stack:
     """What teardown asks of the Pulumi CLI. Its destroy empties the state, as the engine's does, unless it `fails`."""
 
     name = "acme/web/dev"
-    origins = frozenset({"acme/web/dev"})
+    full_names = frozenset({"acme/web/dev"})
 
     def __init__(self, world: World, *states: dict[str, Any], pending: tuple[dict[str, Any], ...] = ()) -> None:
         self._world, self.states, self.pending = world, list(states), list(pending)
@@ -184,3 +185,27 @@ def test_where_the_journal_cannot_be_read_every_create_that_was_cut_off_is_named
     assert not outcome.known
     assert stack.calls == []
     assert len(world.listed()) == 2
+
+
+def test_a_cluster_with_the_mark_of_the_stack_is_named_by_every_teardown(
+    world: World, tmp_path: Path, journal: Path
+) -> None:
+    """The engine's destroy empties the state, which then tells of no resource any more."""
+    lost = Process(world, tmp_path / "lost").order()
+    stack = Stack(world, Process(world, tmp_path / "other", seed=8).order().state)
+    for disk in (journal, journal, tmp_path / "bare"):
+        assert named(stack.torn_down(disk)) == [(lost.cluster_id, 32.0)]
+        assert stack.states == []
+    assert "remove" not in stack.calls
+    assert cluster(world) == lost.cluster_id
+    remove(world.ctx, lost.cluster_id, lost.state)
+    assert named(stack.torn_down(journal)) == []
+    assert stack.calls[-1] == "remove"
+
+
+def test_a_cluster_of_a_stack_of_another_name_is_no_stranger(world: World, tmp_path: Path, journal: Path) -> None:
+    for place, owner in enumerate(("acme/web/dev2/train", "organization/web/dev/train")):
+        Process(world, tmp_path / "other", seed=10 + place).order(owner=owner)
+    stack = Stack(world)
+    assert named(stack.torn_down(journal)) == []
+    assert stack.calls[-1] == "remove"
