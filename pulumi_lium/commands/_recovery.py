@@ -97,7 +97,7 @@ def print_findings(findings: Iterable[Finding], now: datetime) -> None:
     for finding in findings:
         age = finding.age(now)
         facts = [
-            f"cluster {finding.cluster_id}" if finding.cluster_id else "not listed",
+            f"cluster {finding.cluster_id}" if finding.cluster_id else "" if finding.kind == "held" else "not listed",
             f"{len(finding.placed.members)} nodes" if finding.placed else "",
             usd(finding.price_per_hour),
             f"{short_span(age)} old" if age is not None else "age unknown",

@@ -54,7 +54,7 @@ def sweep(
 
     Looks at the open intents of this disk (orders that were interrupted), at creates that were cut off in the stack's
     export, and at names by prefix, when one is given. A cluster whose order a living process is at work on, or that
-    stands in the export's state, is never touched.
+    stands in the export's state, is never touched; the former is named, as its process may die.
 
     Exit codes: 0 nothing is left, 1 the listing cannot be read (nothing is known then), 4 something may still bill.
     """

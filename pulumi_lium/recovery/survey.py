@@ -1,7 +1,7 @@
 """What bills and is owned by nobody: open intents, creates that were cut off, names that a person asked for.
 
 A look that changes nothing. Only exact names and ids count as ours; a prefix counts when a person passed it. What a
-state holds, and what a living process is at work on, is never among the findings.
+state holds is never among the findings; what a living process is at work on is named, and never touched.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from .intents import FileIntents, OpenIntent
 Contexts = Callable[[str | None], Context]
 """The surroundings for an account, by its name; None is the default one."""
 
-Kind = Literal["intent", "pending create", "prefix", "stranger"]
+Kind = Literal["intent", "pending create", "prefix", "stranger", "held"]
+"""`held`: the order of a living process, which may end without its cluster in a state."""
 
 
 class NothingKnown(LiumError):
@@ -94,15 +95,16 @@ class Finding:
 
 @dataclass(frozen=True)
 class Survey:
-    """`settled` are open intents that need no more than to be closed; `notes` tell what was seen and left out.
-
-    `held` are the orders that living processes are at work on.
-    """
+    """`settled` are open intents that need no more than to be closed; `notes` tell what was seen and left out."""
 
     findings: tuple[Finding, ...]
     settled: tuple[Intent, ...]
     notes: tuple[str, ...]
-    held: tuple[Intent, ...] = ()
+
+    @property
+    def held(self) -> bool:
+        """Whether living processes are at work on orders."""
+        return any(finding.kind == "held" for finding in self.findings)
 
 
 @dataclass
@@ -164,8 +166,7 @@ def survey(
             look.accounted.add(owned.cluster_id)
     for entry in entries:
         if entry.held:
-            look.accounted.update(filter(None, (entry.intent.pod_name, entry.intent.cluster_id)))
-            look.notes.append(f"A living process is at work on the order of {entry.intent.pod_name}: left alone.")
+            _held(look, entry.intent)
     for entry in entries:
         if not entry.held:
             _abandoned(look, contexts(entry.intent.account), entry.intent, "intent")
@@ -181,8 +182,7 @@ def survey(
             "The export holds no cluster. One that an earlier state of this stack has lost is found only where its name"
             " tells the stack; else pass --name-prefix."
         )
-    held = tuple(entry.intent for entry in entries if entry.held)
-    return Survey(tuple(look.findings), tuple(look.settled), tuple(look.notes), held)
+    return Survey(tuple(look.findings), tuple(look.settled), tuple(look.notes))
 
 
 def _listing(
@@ -204,6 +204,27 @@ def _listing(
             f"Nothing is known about what bills, since the listing cannot be read: {str(error).rstrip('.')}.{may}",
             code="nothing_known",
         ) from error
+
+
+def _held(look: _Look, intent: Intent) -> None:
+    """The order of a living process: left alone, and named, as nobody knows yet what comes of it."""
+    look.accounted.update(filter(None, (intent.pod_name, intent.cluster_id)))
+    if look.export is not None and look.export.holds(intent):
+        return
+    look.add(
+        Finding(
+            kind="held",
+            name=intent.pod_name,
+            account=intent.account,
+            placed=None,
+            price_per_hour=intent.price_per_hour,
+            since=intent.opened_at,
+            owner=intent.owner,
+            why="its order is under way",
+            intent=intent,
+            problem="a living process is at work on its order",
+        )
+    )
 
 
 def _abandoned(look: _Look, ctx: Context, intent: Intent, kind: Kind) -> None:

@@ -119,7 +119,8 @@ class Teardown:
                     ours=self.stack.owns,
                     stacks=self.stack.full_names,
                 )
-                for note in found.notes:
+                held = [f"{each.name}: {each.problem}; waiting." for each in found.findings if each.kind == "held"]
+                for note in (*found.notes, *held):
                     if note not in said:
                         self.report(note)
                         said.add(note)
@@ -135,9 +136,6 @@ class Teardown:
             outcome.failures.append(str(error))
             return None
         outcome.failures += [removal.error for removal in removals if removal.error is not None]
-        for intent in found.held:
-            why = "a living process is at work on its order"
-            outcome.leftovers.append(Leftover(intent.pod_name, intent.cluster_id, intent.price_per_hour, why))
         return still_open(found, removals)
 
     def _note_removal(self, outcome: Outcome, removal: Removal) -> None:

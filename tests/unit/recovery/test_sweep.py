@@ -190,10 +190,34 @@ def test_what_a_living_process_orders_is_left_alone(world: World, folder: Path, 
     with pytest.raises(Killed):
         alive.order()
     found, removals = sweeper.sweep(name_prefix="train")
-    assert (found.findings, removals) == ((), [])
-    assert any("living process" in note for note in found.notes)
+    (left,) = still_open(found, removals)
+    assert (left.kind, left.price_per_hour, removals) == ("held", 32.0, [])
+    assert left.problem == "a living process is at work on its order"
     assert len(clusters(world)) == 1
+    found, _ = sweeper.sweep(older_than=timedelta(minutes=5))
+    assert found.findings == ()
     alive.die()
+
+
+def test_of_two_sweeps_at_once_the_second_does_not_say_that_nothing_is_left(
+    world: World, folder: Path, sweeper: Sweeper
+) -> None:
+    Process(world, folder, dies_at=at(*LOST)).order_and_die()
+    (cluster,) = clusters(world)
+    second, seen = Sweeper(world, folder), []
+
+    def while_it_deletes(method: str, path: str, when: str) -> bool:
+        if (method, path, when) == ("DELETE", f"/clusters/{cluster}", "before"):
+            found, removals = second.sweep()
+            seen.extend(still_open(found, removals))
+        return False
+
+    first = Process(world, folder, seed=97, dies_at=while_it_deletes)
+    found = survey(lambda account: first.ctx, first.intents)
+    assert still_open(found, clean(lambda account: first.ctx, first.intents, found)) == []
+    assert [(finding.kind, finding.price_per_hour) for finding in seen] == [("held", 32.0)]
+    assert sweeper.look() == Survey((), (), ())
+    assert clusters(world) == set()
 
 
 def test_what_the_state_holds_is_left_alone_and_its_intent_closed(world: World, folder: Path, sweeper: Sweeper) -> None:

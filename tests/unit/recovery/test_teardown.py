@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -65,7 +66,9 @@ class Stack:
     def remove(self) -> None:
         self.calls.append("remove")
 
-    def torn_down(self, journal: Path, *, key: str = KEY, same_key: bool = False) -> Outcome:
+    def torn_down(
+        self, journal: Path, *, key: str = KEY, same_key: bool = False, patience: float = math.inf
+    ) -> Outcome:
         """`pulumi-lium teardown --remove-stack`, in a process of its own."""
         process = Process(self._world, journal, seed=99, key=key)
         now = process.ctx.clock.now
@@ -79,6 +82,7 @@ class Stack:
                 lock_age=timedelta(0),
                 report=process.told.append,
                 now=now,
+                patience=patience,
                 timeout=60,
             ).run(remove_stack=True)
         finally:
@@ -209,3 +213,18 @@ def test_a_cluster_of_a_stack_of_another_name_is_no_stranger(world: World, tmp_p
     stack = Stack(world)
     assert named(stack.torn_down(journal)) == []
     assert stack.calls[-1] == "remove"
+
+
+def test_the_order_of_a_living_process_is_named_once(world: World, journal: Path) -> None:
+    alive = Process(world, journal, dies_at=at(*LOST))
+    with pytest.raises(Killed):
+        alive.order()
+    stack = Stack(world)
+    outcome = stack.torn_down(journal, patience=3)
+    assert [(left.price_per_hour, left.why) for left in outcome.leftovers] == [
+        (32.0, "a living process is at work on its order")
+    ]
+    assert "remove" not in stack.calls
+    alive.die()
+    assert named(stack.torn_down(journal)) == []
+    assert world.listed() == []
