@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pulumi_lium.api.errors import LiumError
+from pulumi_lium.api.users import User
 
 from .context import Context
 from .errors import OperationFailed, OrderUnsettled
@@ -22,7 +23,10 @@ UNTOLD: Mapping[str, str | None] = {}
 
 def holder(ctx: Context) -> dict[str, str | None]:
     """What the key acts for: ids of `user` and `workspace`, null where the service does not say. Raises `LiumError`."""
-    me = ctx.api.users.me()
+    return _ids(ctx.api.users.me())
+
+
+def _ids(me: User) -> dict[str, str | None]:
     return {"user": me.id or None, "workspace": (me.workspace.id or None) if me.workspace else None}
 
 
@@ -67,12 +71,23 @@ _HINT = "Set the API key of the account or workspace that ordered it."
 def _another(ctx: Context, then: Any) -> str:
     """How the key's holder differs from the one at the order; empty if it does not, or nobody noted who that was.
 
-    Inside a workspace its members see the same pods, whoever they are.
+    Inside a workspace its members see the same pods, whoever they are; its own user sees none of them with a key that
+    acts outside it (contract 1.2: a key acts in one workspace). Only the personal workspace (contract 3.5) of the same
+    user may be the place where an order went that was noted without one. What is not told counts as different.
     """
     if not isinstance(then, Mapping) or not (then.get("user") or then.get("workspace")):
         return ""
-    now = holder(ctx)
-    kind = "workspace" if then.get("workspace") and now["workspace"] else "user"
-    if not then.get(kind) or not now[kind] or then[kind] == now[kind]:
-        return ""
-    return f"it was ordered by {kind} {then[kind]}, and the API key in use acts for {kind} {now[kind]}"
+    me = ctx.api.users.me()
+    now = _ids(me)
+    if then.get("workspace"):
+        is_same = then["workspace"] == now["workspace"]
+    else:
+        is_same = then["user"] == now["user"] and (me.workspace is None or me.workspace.is_personal is True)
+    return "" if is_same else f"it was ordered by {_named(then)}, and the API key in use acts for {_named(now)}"
+
+
+def _named(ids: Mapping[str, Any]) -> str:
+    """`user 3f0b… in workspace b8f1…`."""
+    user, workspace = ids.get("user"), ids.get("workspace")
+    place = f"workspace {workspace}" if workspace else "no workspace that the service names"
+    return f"user {user or 'unknown'} in {place}"

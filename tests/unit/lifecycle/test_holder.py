@@ -20,6 +20,10 @@ from tests.support.dying import RENT, Process, at
 from tests.support.world import World, over_the_wire
 
 
+SAME_USER = [("sk_bob", "sk_lab"), ("sk_lab", "sk_bob")]
+"""One user's key outside workspaces and within one: each lists its own pods (contract 1.2)."""
+
+
 def ordered_with(world: World, key: str, **inputs: Any) -> Created:
     created = order(world.context(key), world.check(**inputs))
     world.pass_time(300)
@@ -38,7 +42,7 @@ def look(verb: str, ctx: Context, created: Created) -> Any:
 
 
 @pytest.mark.parametrize("verb", ["read", "diff", "update", "remove"])
-@pytest.mark.parametrize(("ordered_by", "now"), [("sk_lab", "sk_shop"), ("sk_lab", "sk_ana"), ("sk_ana", "sk_lab")])
+@pytest.mark.parametrize(("ordered_by", "now"), [("sk_lab", "sk_shop"), ("sk_lab", "sk_ana"), ("sk_ana", "sk_lab"), *SAME_USER])
 def test_with_another_key_it_is_not_gone(world: World, verb: str, ordered_by: str, now: str) -> None:
     created = ordered_with(world, ordered_by)
     with pytest.raises(OperationFailed) as error:
@@ -47,6 +51,37 @@ def test_with_another_key_it_is_not_gone(world: World, verb: str, ordered_by: st
     assert "$32.00 an hour" in str(error.value)
     assert "key" in str(error.value)
     assert len(world.listed()) == 2
+
+
+def answering(world: World, ctx: Context, **changes: Any) -> None:
+    """Lets `/users/me` answer the key's own user with these fields changed; None takes one out."""
+    me = {"id": ctx.api.users.me().id, **changes}
+    body = {name: value for name, value in me.items() if value is not None}
+    world.fault("GET /users/me", "status", code=200, body=body, times=0)
+
+
+@pytest.mark.parametrize(
+    ("told", "is_same"),
+    [
+        ({"workspace": {"id": "w-1", "is_personal": True}}, True),
+        ({"workspace": {"id": "w-1", "is_personal": False}}, False),
+        ({"workspace": {"id": "w-1"}}, False),
+        ({"workspace": {"name": "Research"}}, False),
+        ({"workspace": {"id": "w-1", "is_personal": True}, "id": "somebody else"}, False),
+        ({"id": None}, False),
+    ],
+)
+def test_an_order_without_a_workspace_is_seen_in_the_personal_one_of_its_user_alone(
+    world: World, told: dict[str, Any], is_same: bool
+) -> None:
+    created = ordered_with(world, "sk_ana")
+    remove(world.ctx, created.cluster_id, created.state)
+    answering(world, world.ctx, **told)
+    if is_same:
+        assert read(world.ctx, created.cluster_id, created.state) is None
+        return
+    with pytest.raises(OperationFailed, match=r"still runs is not known.*\$32\.00 an hour"):
+        read(world.ctx, created.cluster_id, created.state)
 
 
 @pytest.mark.parametrize("verb", ["read", "remove"])
