@@ -89,5 +89,4 @@ def _another(ctx: Context, then: Any) -> str:
 def _named(ids: Mapping[str, Any]) -> str:
     """`user 3f0b… in workspace b8f1…`."""
     user, workspace = ids.get("user"), ids.get("workspace")
-    place = f"workspace {workspace}" if workspace else "no workspace that the service names"
-    return f"user {user or 'unknown'} in {place}"
+    return f"user {user or 'unknown'}{f' in workspace {workspace}' if workspace else ''}"

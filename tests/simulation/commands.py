@@ -142,6 +142,7 @@ class _Stack:
     """`PulumiStack`: what `recover` and `teardown` ask of the Pulumi CLI."""
 
     name = STACK.rpartition("/")[2]
+    full_names = frozenset({STACK})
 
     def __init__(self, world: World) -> None:
         self._world = world

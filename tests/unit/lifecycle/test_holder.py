@@ -19,7 +19,6 @@ from pulumi_lium.lifecycle.update import update
 from tests.support.dying import RENT, Process, at
 from tests.support.world import World, over_the_wire
 
-
 SAME_USER = [("sk_bob", "sk_lab"), ("sk_lab", "sk_bob")]
 """One user's key outside workspaces and within one: each lists its own pods (contract 1.2)."""
 
@@ -42,7 +41,9 @@ def look(verb: str, ctx: Context, created: Created) -> Any:
 
 
 @pytest.mark.parametrize("verb", ["read", "diff", "update", "remove"])
-@pytest.mark.parametrize(("ordered_by", "now"), [("sk_lab", "sk_shop"), ("sk_lab", "sk_ana"), ("sk_ana", "sk_lab"), *SAME_USER])
+@pytest.mark.parametrize(
+    ("ordered_by", "now"), [("sk_lab", "sk_shop"), ("sk_lab", "sk_ana"), ("sk_ana", "sk_lab"), *SAME_USER]
+)
 def test_with_another_key_it_is_not_gone(world: World, verb: str, ordered_by: str, now: str) -> None:
     created = ordered_with(world, ordered_by)
     with pytest.raises(OperationFailed) as error:
