@@ -26,8 +26,6 @@ from ansible_collections.lium.cluster.plugins.module_utils._wireguard.verdict im
     judge,
 )
 
-OVERLAY_PORT = 51820
-
 PAIRS = Check(
     id="wg.reachable_pairs",
     title="The overlay's UDP port is open between the hosts, both ways",
@@ -137,10 +135,12 @@ def _records_of_host(
     if not others:
         return [PAIRS.skipped("there is no second host in this play")]
     mine = [test for test in tests if host in (test.evidence.sender, test.evidence.receiver)]
-    overlay = [test for test in mine if test.evidence.port == OVERLAY_PORT]
-    records = [_pairs_record(host, others, overlay, probes)]
+    overlay = [test for test in mine if test.evidence.port in _overlay_ports(test.evidence.receiver, probes, tests)]
+    records = [_pairs_record(host, others, overlay, probes, tests)]
     if int(probe.get("range_port") or 0):
-        proven = [test for test in mine if test.evidence.port == int(probe["range_port"])]
+        # The range is the receiver's own, so what others say of theirs is theirs to report.
+        called = [test for test in mine if test.evidence.receiver == host]
+        proven = [test for test in called if test.evidence.port == int(probe["range_port"])]
         if proven and all(test.judgement.state == REACHABLE for test in proven):
             records.append(RANGE.ok(f"UDP {probe['range_port']} proven"))
         else:
@@ -149,22 +149,37 @@ def _records_of_host(
     return records
 
 
+def _overlay_ports(receiver: str, probes: Mapping[str, Mapping[str, Any]], tests: Sequence[PairTest]) -> frozenset[int]:
+    """Ports of a host that an overlay may be given: those it was told to prove, without the one that stands for the
+    renting range. Where its facts do not list them, all that it was called at."""
+    probe = probes.get(receiver, {})
+    told = probe.get("ports")
+    if told:
+        return frozenset(int(port) for port in told)
+    called = {test.evidence.port for test in tests if test.evidence.receiver == receiver}
+    return frozenset(called - {int(probe.get("range_port") or 0)})
+
+
 def _pairs_record(
-    host: str, others: Sequence[str], tests: Sequence[PairTest], probes: Mapping[str, Mapping[str, Any]]
+    host: str,
+    others: Sequence[str],
+    overlay: Sequence[PairTest],
+    probes: Mapping[str, Mapping[str, Any]],
+    tests: Sequence[PairTest],
 ) -> Record:
-    closed = [test for test in tests if test.judgement.state != REACHABLE]
+    closed = [test for test in overlay if test.judgement.state != REACHABLE]
     if closed:
         return PAIRS.must_fix(
             "; ".join(test.judgement.cause for test in closed),
             "; ".join(dict.fromkeys(test.judgement.fix for test in closed)),
         )
-    done = {(test.evidence.sender, test.evidence.receiver) for test in tests}
+    done = {(test.evidence.sender, test.evidence.receiver, test.evidence.port) for test in overlay}
     left_out = []
     for other in others:
         reason = probes.get(other, {}).get("refused") or probes.get(other, {}).get("error")
         if reason:
             left_out.append(f"{other} ({reason})")
-        elif not {(host, other), (other, host)} <= done:
+        elif not _expected(host, other, probes, tests) <= done:
             return PAIRS.unknown(
                 f"the test with {other} did not end at both ends", "See the messages of the steps above and run again"
             )
@@ -172,9 +187,20 @@ def _pairs_record(
     observed = f"both directions proven with {passed} of {len(others)} hosts"
     if left_out:
         return PAIRS.skipped(f"{observed}; left out: {', '.join(left_out)}")
-    if any(test.evidence.path == "host" for test in tests):
+    if any(test.evidence.path == "host" for test in overlay):
         return PAIRS.warn(
             f"{observed}, on the hosts' own path as a host here has no Docker",
             "Install Docker and run verify_wireguard again: pods are reached through the FORWARD path",
         )
     return PAIRS.ok(observed)
+
+
+def _expected(
+    host: str, other: str, probes: Mapping[str, Mapping[str, Any]], tests: Sequence[PairTest]
+) -> set[tuple[str, str, int]]:
+    """The directed tests that must have ended between two hosts; a host that nobody called still owes one."""
+    return {
+        (sender, receiver, port)
+        for sender, receiver in ((host, other), (other, host))
+        for port in _overlay_ports(receiver, probes, tests) or {0}
+    }

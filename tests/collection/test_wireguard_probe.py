@@ -135,6 +135,65 @@ def test_a_test_without_an_end_is_unknown() -> None:
     assert verdicts(facts)["a"][0] == "UNKNOWN"
 
 
+def two_hosts(called: dict[int, bool], range_port: int = 0, **changes: Any) -> dict[str, dict[str, Any]]:
+    """Hosts a and b that called each other at ports (port -> whether it is open)."""
+    facts = {}
+    for host, other in (("a", "b"), ("b", "a")):
+        own = probe_facts(host, {other: True}, hosts=["a", "b"], range_port=range_port, **changes)
+        (row,) = own["wireguard_probe"]["sent"]
+        own["wireguard_probe"]["sent"] = [
+            {**row, "port": port, "handshake": seen, "tcp": "" if seen else "silent"} for port, seen in called.items()
+        ]
+        own["wireguard_probe"]["received"] = [
+            {"from": other, "port": port, "handshake": True, "rx_bytes": 148} for port, seen in called.items() if seen
+        ]
+        facts[host] = own
+    return facts
+
+
+PROVEN = "both directions proven with 1 of 1 hosts"
+
+
+@pytest.mark.parametrize("listed", [False, True], ids=["ports-of-the-tests", "ports-of-the-facts"])
+@pytest.mark.parametrize(
+    ("ports", "status", "observed"),
+    [
+        ({50000: True}, "OK", PROVEN),
+        ({50000: False}, "MUST_FIX", "UDP 50000 does not arrive"),
+        ({51820: True, 50000: True}, "OK", PROVEN),
+        ({51820: True, 50000: False}, "MUST_FIX", "UDP 50000 does not arrive"),
+        ({51820: False, 50000: True}, "MUST_FIX", "UDP 51820 does not arrive"),
+    ],
+)
+def test_every_port_of_the_overlay_counts(listed: bool, ports: dict[int, bool], status: str, observed: str) -> None:
+    facts = two_hosts(ports, ports=list(ports)) if listed else two_hosts(ports)
+    for found, text in verdicts(facts).values():
+        assert (found, observed in text) == (status, True), text
+
+
+def test_a_port_that_nobody_called_is_not_proven() -> None:
+    facts = two_hosts({51820: True}, ports=[51820, 50000])
+    assert {status for status, _ in verdicts(facts).values()} == {"UNKNOWN"}
+
+
+@pytest.mark.parametrize(("open_", "status"), [(True, "OK"), (False, "WARN")])
+def test_the_port_of_the_renting_range_has_a_record_of_its_own(open_: bool, status: str) -> None:
+    facts = two_hosts({51820: True, 9000: open_}, range_port=9000)
+    # A range is its host's own: 9001 of b is nothing that a could have been called at.
+    facts["b"]["wireguard_probe"]["range_port"] = 9001
+    pairs, own = pair_records(facts, collect_tests(facts))["a"]
+    assert (own.id, own.status) == ("wg.range_udp_unverified", status)
+    facts["b"]["wireguard_probe"]["range_port"] = 9000
+    for records in pair_records(facts, collect_tests(facts)).values():
+        assert [record.status for record in records] == ["OK", status]
+
+
+def test_a_port_of_both_kinds_counts_for_both() -> None:
+    """Where the renting range is the overlay's port alone, its proof is the range's as well."""
+    facts = two_hosts({51820: False}, range_port=51820, ports=[51820])
+    assert [record.status for record in pair_records(facts, collect_tests(facts))["a"]] == ["MUST_FIX", "WARN"]
+
+
 def test_a_host_that_could_not_open_must_be_fixed() -> None:
     facts = good() | {"c": {"wireguard_probe": {"hosts": ["a", "b", "c"], "refused": "", "error": "port is allocated"}}}
     for host in "ab":

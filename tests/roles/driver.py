@@ -122,6 +122,7 @@ def probe_all(hosts: Sequence[Host], ports: Sequence[int] = (51820,), docker: bo
                 "error": "",
                 "own_addresses": [host.fabric_address],
                 "path": found["path"],
+                "ports": list(ports),
                 "range_port": 0,
                 "sent": rows,
                 "received": found["received"],
