@@ -27,6 +27,10 @@ from ansible_collections.lium.cluster.plugins.module_utils._kmod import (
     unload_order,
 )
 from ansible_collections.lium.cluster.plugins.module_utils._ledger import Entry, Ledger, read_text, write_text
+from ansible_collections.lium.cluster.plugins.module_utils._packages import name_of_file, present_packages
+
+#: What a rental may live on. It stays while one runs; the rest of a footprint takes effect at the next boot or login.
+_LIVE = ("link", "firewall", "mode", "sysctl")
 
 
 class FootprintError(Exception):
@@ -80,8 +84,13 @@ class Footprint:
         self.outcome = Outcome()
 
     @property
+    def apt(self) -> bool:
+        """Whether packages come by apt on this host, and not by dnf."""
+        return os.path.exists(self._path("/usr/bin/apt-get"))
+
+    @property
     def packages(self) -> list[str]:
-        """Packages that came with the role and were not there before."""
+        """Packages that came with the role, or were about to, and were not there before."""
         return [entry["name"] for entry in self._ledger.of_kind("package")]
 
     def _path(self, path: str) -> str:
@@ -122,6 +131,16 @@ class Footprint:
         for unit in wanted.services:
             self._apply_service(unit)
         return self.outcome
+
+    def note_packages(self, names: Sequence[str], files: Sequence[str] = ()) -> None:
+        """Notes what is about to be installed and is not there yet, so that a run that dies in between can be undone.
+        Of a package's file, which belongs to the role as well, the name is read once it is there."""
+        for file in files:
+            self._ledger.note("download", file)
+        paths = [path for path in map(self._path, files) if os.path.exists(path)]
+        for name in [*names, *(name_of_file(self._run_command, path, self.apt) for path in paths)]:
+            if not present_packages(self._run_command, [name], self.apt):
+                self._ledger.note("package", name)
 
     def _apply_file(self, file: ManagedFile) -> None:
         path = self._path(file.path)
@@ -225,7 +244,8 @@ class Footprint:
     # Absent
 
     def remove(self, busy: str = "") -> Outcome:
-        """Undoes what the ledger holds, newest first. ``busy`` says why modules and links must be left alone now."""
+        """Undoes what the ledger holds, newest first. ``busy`` says why what a rental lives on must be left alone now:
+        it stays noted for the next time."""
         undo: dict[str, Callable[[Entry], bool]] = {
             "file": self._undo_file,
             "folder": self._undo_folder,
@@ -234,17 +254,29 @@ class Footprint:
             "link": self._undo_link,
             "firewall": self._undo_firewall,
             "service": self._undo_service,
-            "package": lambda _entry: True,  # the role has removed them, see its tasks
+            "download": self._undo_download,
+            "package": lambda entry: entry["name"] not in kept,
         }
+        kept = self._kept_packages(busy)
         modules = [entry["name"] for entry in self._ledger.of_kind("module")]
         for entry in reversed(self._ledger.entries):
             kind, name = entry["kind"], entry["name"]
-            if kind == "link" and busy:
-                self.outcome.left.append(f"link {name}: {busy}")
+            if kind in _LIVE and busy:
+                self.outcome.left.append(f"{kind} {name}: {busy}")
             elif kind != "module" and undo[kind](entry):
                 self._ledger.forget(kind, name)
         self._undo_modules(modules, busy)
         return self.outcome
+
+    def _kept_packages(self, busy: str) -> set[str]:
+        """Packages that stay noted. The role's tasks remove them, and have done so before this."""
+        names = set(self.packages)
+        if not names or (self._dry and not busy):
+            return set()
+        kept = names if busy else names & present_packages(self._run_command, sorted(names), self.apt)
+        if kept:
+            self.outcome.left.append(f"packages {', '.join(sorted(kept))}: {busy or 'still installed'}")
+        return kept
 
     def _undo_file(self, entry: Entry) -> bool:
         path = self._path(entry["name"])
@@ -266,6 +298,14 @@ class Footprint:
         path = self._path(entry["name"])
         if not self._dry and os.path.isdir(path) and not os.listdir(path):
             os.rmdir(path)
+        return True
+
+    def _undo_download(self, entry: Entry) -> bool:
+        path = self._path(entry["name"])
+        if os.path.exists(path):
+            self.outcome.changes.append(f"remove {entry['name']}")
+            if not self._dry:
+                os.unlink(path)
         return True
 
     def _undo_modules(self, modules: Sequence[str], busy: str) -> None:

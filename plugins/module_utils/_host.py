@@ -8,10 +8,12 @@ For internal use of the collection; may change in any release.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from ansible_collections.lium.cluster.plugins.module_utils._docker import Occupancy, occupancy
+from ansible_collections.lium.cluster.plugins.module_utils._packages import parse_query, query_command
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, key_values, load_json, parse_int
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.ibv import Verbs, parse_ibv_devinfo
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.net import Address, parse_ip_address
@@ -166,6 +168,16 @@ class Host:
     @cached_property
     def occupancy(self) -> Occupancy:
         return occupancy(self.probe)
+
+    def installed_packages(self, names: Sequence[str]) -> list[str]:
+        """Those of these packages that are on the host; none where nobody can tell."""
+        if not names:
+            return []
+        try:
+            done = self.probe.run(*query_command(names, self.debian_like))
+        except ToolMissing:
+            return []
+        return sorted(parse_query(done.stdout) & set(names))
 
     def netdev_mtu(self, netdev: str) -> int:
         return parse_int(f"mtu of {netdev}", self.probe.read(f"/sys/class/net/{netdev}/mtu"))

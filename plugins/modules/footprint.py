@@ -14,17 +14,32 @@ description:
   - Makes files, loaded kernel modules, kernel settings, modes of device nodes and netdevs as a role wants them, in one
     call, and notes before each change how to undo it, in C(/var/lib/lium-cluster/ROLE.json) on the host.
   - With O(state=absent) it undoes what stands in that file, newest first, and nothing else. What someone else changed
-    since then is left as it is and named in RV(left).
+    since then is left as it is and named in RV(left), and so is, while a rental runs, what that one may live on.
 options:
   role:
     description: Name of the role whose changes these are.
     type: str
     required: true
   state:
-    description: Whether the changes are wanted or taken back.
+    description:
+      - Whether the changes are wanted or taken back.
+      - With V(noted) nothing is changed, and O(packages) and O(package_files), which are about to come, are noted.
     type: str
-    choices: [present, absent]
+    choices: [present, absent, noted]
     default: present
+  packages:
+    description:
+      - Packages that a task is about to install. Those that are not there yet are noted. Used with O(state=noted).
+    type: list
+    elements: str
+    default: []
+  package_files:
+    description:
+      - Files of packages that a task is about to fetch and to install, which go with the role. The name of a package
+        is noted as soon as its file is there. Used with O(state=noted).
+    type: list
+    elements: path
+    default: []
   files:
     description: Files that belong to the role alone.
     type: list
@@ -127,13 +142,11 @@ package_manager:
   returned: always
   type: str
 packages:
-  description: Packages that the role brought and that are still noted.
+  description: Packages that the role brought and that are still noted. With O(state=absent) none while a rental runs.
   returned: always
   type: list
   elements: str
 """
-
-import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lium.cluster.plugins.module_utils._docker import occupancy
@@ -146,7 +159,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._footprint import (
 )
 from ansible_collections.lium.cluster.plugins.module_utils._kmod import RDMA_CORE_MODULES, loaded_modules
 from ansible_collections.lium.cluster.plugins.module_utils._ledger import LedgerError
-from ansible_collections.lium.cluster.plugins.module_utils._packages import added_packages
+from ansible_collections.lium.cluster.plugins.module_utils._packages import PackageError, added_packages
 from ansible_collections.lium.cluster.plugins.module_utils._probe import ProbeError, open_probe
 
 
@@ -154,7 +167,9 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "role": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "state": {"type": "str", "choices": ["present", "absent", "noted"], "default": "present"},
+            "packages": {"type": "list", "elements": "str", "default": []},
+            "package_files": {"type": "list", "elements": "path", "default": []},
             "files": {
                 "type": "list",
                 "elements": "dict",
@@ -185,20 +200,25 @@ def main() -> None:
         supports_check_mode=True,
     )
     options = module.params
+    busy = ""
     try:
         footprint = Footprint(options["role"], dry=module.check_mode)
         if options["state"] == "absent":
-            outcome = footprint.remove(busy=occupancy(open_probe("/", {})).busy_for_drivers)
+            busy = occupancy(open_probe("/", {})).busy_for_drivers
+            outcome = footprint.remove(busy)
+        elif options["state"] == "noted":
+            footprint.note_packages(options["packages"], options["package_files"])
+            outcome = footprint.outcome
         else:
             outcome = footprint.apply(_wanted(options))
-    except (FootprintError, LedgerError, ProbeError, OSError, ValueError) as exc:
+    except (FootprintError, LedgerError, PackageError, ProbeError, OSError, ValueError) as exc:
         module.fail_json(msg=str(exc), failure={"code": "footprint", "details": str(exc)})
     module.exit_json(
         changed=bool(outcome.changes),
         changes=outcome.changes,
         left=outcome.left,
-        packages=footprint.packages,
-        package_manager="apt" if os.path.exists("/usr/bin/apt-get") else "dnf",
+        packages=[] if busy else footprint.packages,
+        package_manager="apt" if footprint.apt else "dnf",
         diff=[
             {"before_header": name, "after_header": name, "before": outcome.before[name], "after": outcome.after[name]}
             for name in outcome.after

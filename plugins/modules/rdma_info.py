@@ -15,7 +15,12 @@ description:
   - Applies the platform's own rules to them, so that the records say before the platform does why a host will be seen
     as InfiniBand, as RoCE, or not at all.
   - Changes nothing on the host.
-options: {}
+options:
+  packages:
+    description: Packages that a role may install; RV(facts) says which of them are there.
+    type: list
+    elements: str
+    default: []
 extends_documentation_fragment:
   - lium.cluster._attributes.check
 seealso:
@@ -55,7 +60,10 @@ from ansible_collections.lium.cluster.plugins.module_utils._probe import ProbeEr
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=dict(HOST_ROOT), supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec={"packages": {"type": "list", "elements": "str", "default": []}, **HOST_ROOT},
+        supports_check_mode=True,
+    )
     try:
         result = look_result(look_at_rdma, module.params, os.environ)
     except ProbeError as exc:

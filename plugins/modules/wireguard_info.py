@@ -24,6 +24,11 @@ options:
   mesh_interface:
     description: Name of the provider's own mesh, which is looked at as well.
     type: str
+  packages:
+    description: Packages that a role may install; RV(facts) says which of them are there.
+    type: list
+    elements: str
+    default: []
 extends_documentation_fragment:
   - lium.cluster._attributes.check
 seealso:
@@ -65,6 +70,7 @@ def main() -> None:
         argument_spec={
             "ports": {"type": "list", "elements": "int", "default": [51820]},
             "mesh_interface": {"type": "str"},
+            "packages": {"type": "list", "elements": "str", "default": []},
             **HOST_ROOT,
         },
         supports_check_mode=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import stat
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from ansible_collections.lium.cluster.plugins.module_utils._firewall_rule import FirewallRule
 from ansible_collections.lium.cluster.plugins.module_utils._footprint import (
     Footprint,
     FootprintError,
@@ -18,6 +20,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._footprint import (
 )
 from ansible_collections.lium.cluster.plugins.module_utils._kmod import explain_modprobe
 from ansible_collections.lium.cluster.plugins.module_utils._ledger import FOLDER, LedgerError
+from ansible_collections.lium.cluster.plugins.module_utils._packages import PackageError, parse_query, query_command
 
 #: What `ib_uverbs` needs and brings along.
 NEEDS = ["ib_core"]
@@ -29,6 +32,8 @@ class Kernel:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.calls: list[list[str]] = []
+        self.installed: set[str] = set()
+        self.rules = False
 
     def __call__(self, argv: Sequence[str]) -> tuple[int, str]:
         self.calls.append(list(argv))
@@ -45,6 +50,14 @@ class Kernel:
             for name in NEEDS:
                 (modules / name / "holders" / argv[1]).mkdir()
                 (modules / name / "refcnt").write_text("1\n")
+        elif argv[0] == "rpm" and argv[1] == "-qp":
+            return 0, "doca-host"
+        elif argv[0] == "rpm":
+            return 0, "".join(f"installed {name}\n" for name in argv[4:] if name in self.installed)
+        elif argv[:3] == ["ufw", "route", "allow"] or argv[:3] == ["ufw", "route", "delete"]:
+            self.rules = argv[2] == "allow"
+        elif argv[:3] == ["ufw", "show", "added"]:
+            return 0, "ufw route allow proto udp to any port 51820\n" if self.rules else ""
         elif argv[0] == "ip":
             flags = {"up": "0x1003", "down": "0x1002"}[argv[4]]
             (self.root / f"sys/class/net/{argv[3]}/flags").write_text(flags + "\n")
@@ -139,22 +152,97 @@ def test_what_others_changed_since_is_left_and_named(root: Path) -> None:
     assert (root / "proc/sys/net/ipv4/conf/enp1s0/arp_ignore").read_text() == "2\n"
 
 
-def test_modules_and_links_stay_under_a_rental_and_remain_noted(root: Path) -> None:
+def test_what_a_rental_lives_on_stays_and_remains_noted(root: Path) -> None:
     kernel = Kernel(root)
-    Footprint("rdma", str(root), kernel).apply(WANTED)
+    kernel.installed = {"rdma-core"}
+    wanted = dataclasses.replace(WANTED, firewall=[FirewallRule("ufw", 51820)])
+    Footprint("rdma", str(root), kernel).apply(wanted)
+    live = snapshot(root / "dev") | snapshot(root / "proc") | snapshot(root / "sys")
     outcome = Footprint("rdma", str(root), kernel).remove(busy="a rental runs (pod_1)")
+    node = root / "dev/infiniband/uverbs0"
     assert sorted(outcome.left) == [
+        "firewall ufw/51820/: a rental runs (pod_1)",
         "link enp1s0: a rental runs (pod_1)",
+        f"mode {node}: a rental runs (pod_1)",
         "module ib_core: a rental runs (pod_1)",
         "module ib_uverbs: a rental runs (pod_1)",
+        "packages rdma-core: a rental runs (pod_1)",
+        "sysctl net.ipv4.conf.enp1s0.arp_ignore: a rental runs (pod_1)",
     ]
-    assert (root / "sys/module/ib_uverbs").is_dir()
+    assert snapshot(root / "dev") | snapshot(root / "proc") | snapshot(root / "sys") == live
+    assert kernel.rules
     assert not (root / "etc/modules-load.d/lium.conf").exists()
-    assert Footprint("rdma", str(root), kernel).remove().changes == [
+    kernel.installed = set()
+    later = Footprint("rdma", str(root), kernel).remove()
+    assert later.left == []
+    assert later.changes == [
+        "no longer allow UDP 51820 by ufw",
         "set enp1s0 down",
+        f"mode 0600 for {node}",
+        "set net.ipv4.conf.enp1s0.arp_ignore=0",
         "unload module ib_uverbs",
         "unload module ib_core",
     ]
+    assert not (root / FOLDER.lstrip("/")).exists()
+
+
+def test_a_package_is_noted_until_it_is_gone(root: Path) -> None:
+    """A rental that ends between the look and the removal: the packages were left, and are found next time."""
+    kernel = Kernel(root)
+    kernel.installed = {"rdma-core"}
+    Footprint("rdma", str(root), kernel).apply(Wanted(packages=["rdma-core", "perftest"]))
+    assert Footprint("rdma", str(root), kernel).remove().left == ["packages rdma-core: still installed"]
+    assert Footprint("rdma", str(root), kernel).packages == ["rdma-core"]
+
+
+def test_packages_are_noted_before_they_come(root: Path) -> None:
+    """apt fails half-way or the run dies: the next one finds nothing new, and offboard still knows what came."""
+    kernel = Kernel(root)
+    kernel.installed = {"ethtool"}
+    Footprint("rdma", str(root), kernel).note_packages(["rdma-core", "ethtool", "perftest"])
+    kernel.installed |= {"rdma-core"}
+    Footprint("rdma", str(root), kernel).note_packages(["perftest"])
+    kernel.installed |= {"perftest"}
+    Footprint("rdma", str(root), kernel).apply(Wanted(packages=["perftest", "libfoo"]))
+    assert Footprint("rdma", str(root)).packages == ["rdma-core", "perftest", "libfoo"]
+    dry = Footprint("wireguard", str(root), kernel, dry=True)
+    dry.note_packages(["wireguard-tools"])
+    assert Footprint("wireguard", str(root)).packages == []
+
+
+def test_a_fetched_package_goes_with_its_file(root: Path) -> None:
+    before, kernel, path = snapshot(root), Kernel(root), "/var/cache/lium-doca-host.rpm"
+    Footprint("rdma", str(root), kernel).note_packages([], [path])
+    (root / "var/cache").mkdir()
+    (root / path.lstrip("/")).write_text("package\n")
+    Footprint("rdma", str(root), kernel).note_packages([], [path])
+    # What the role notes is no file of an earlier set of options.
+    Footprint("rdma", str(root), kernel).apply(Wanted())
+    assert Footprint("rdma", str(root)).packages == ["doca-host"]
+    assert Footprint("rdma", str(root), kernel).remove().changes == [f"remove {path}"]
+    (root / "var/cache").rmdir()
+    assert snapshot(root) == before
+
+
+def test_packages_that_cannot_be_asked_for_stay_noted(root: Path) -> None:
+    Footprint("rdma", str(root), Kernel(root)).apply(Wanted(packages=["rdma-core"]))
+    with pytest.raises(PackageError, match="rpm is not installed"):
+        Footprint("rdma", str(root), lambda argv: (127, f"{argv[0]} is not installed")).remove()
+    assert Footprint("rdma", str(root)).packages == ["rdma-core"]
+
+
+@pytest.mark.parametrize(
+    ("text", "present"),
+    [
+        ("installed libibverbs1\nunpacked rdma-core\n", {"libibverbs1", "rdma-core"}),
+        ("dpkg-query: no packages found matching perftest\nconfig-files ucf\nnot-installed numactl\n", set()),
+        ("package perftest is not installed\ninstalled ethtool\n", {"ethtool"}),
+        ("", set()),
+    ],
+)
+def test_packages_that_are_there(text: str, present: set[str]) -> None:
+    assert parse_query(text) == present
+    assert query_command(["a=1.2-3", "b"], apt=True)[-2:] == ["a", "b"]
 
 
 def test_a_module_in_use_is_not_forced_out(root: Path) -> None:

@@ -46,8 +46,9 @@ def look(probe: HostProbe, options: Mapping[str, Any]) -> Look:
 
 
 def look_at_rdma(probe: HostProbe, options: Mapping[str, Any]) -> Look:
-    """Sections B and C only, as the role rdma needs them."""
-    return _look(probe, RDMA_SECTIONS, {"rdma_setup": rdma_setup})
+    """Sections B and C only, as the role rdma needs them. ``packages`` are those that it may install."""
+    packages = options.get("packages") or ()
+    return _look(probe, RDMA_SECTIONS, {"rdma_setup": lambda host: rdma_setup(host, packages)})
 
 
 def _look(probe: HostProbe, sections: tuple[Section[Host], ...], extra: Mapping[str, Reader]) -> Look:

@@ -8,6 +8,7 @@ For internal use of the collection; may change in any release.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from ansible_collections.lium.cluster.plugins.module_utils._checks.network import rails_in_one_subnet
@@ -23,12 +24,14 @@ from ansible_collections.lium.cluster.plugins.module_utils._probe import Command
 from ansible_collections.lium.cluster.plugins.module_utils._ssh_route import reload_refusal
 
 
-def rdma_setup(host: Host) -> dict[str, Any]:
-    """JSON types only: family of the system, modules, netdevs to set up, kernel settings, and what forbids a reload."""
+def rdma_setup(host: Host, packages: Sequence[str] = ()) -> dict[str, Any]:
+    """JSON types only: family of the system, which of ``packages`` are there, modules, netdevs to set up, kernel
+    settings, and what forbids a reload."""
     modules = wanted_modules(host)
     return {
         "family": "debian" if host.debian_like else "redhat",
         "kernel": host.kernel,
+        "packages_installed": host.installed_packages(packages),
         "modules": modules,
         "modules_not_installed": [name for name in modules if not loaded(host, name) and not _installed(host, name)],
         "modules_loaded": _loaded(host),

@@ -301,17 +301,22 @@ def look_at_wireguard(probe: HostProbe, options: Mapping[str, Any]) -> Look:
     if confidential:
         return Look(skip_all((section,), confidential), {"kept_out": confidential})
     subject = OverlayHost(Host(probe), tuple(options["ports"]), name)
-    return Look(evaluate((section,), subject), host_facts(subject.host, {"wireguard": lambda _host: _setup(subject)}))
+    facts = host_facts(subject.host, {"wireguard": lambda _host: _setup(subject, options)})
+    return Look(evaluate((section,), subject), facts)
 
 
-def _setup(subject: OverlayHost) -> dict[str, Any]:
+def _setup(subject: OverlayHost, options: Mapping[str, Any]) -> dict[str, Any]:
     """What the role has to know before it changes anything."""
     host = subject.host
     try:
         rules = allow_rules(host, subject.ports, firewall_state(host, subject.ports)[0])
     except (ProbeError, ParseError):
         rules = []  # wg.fw_forward says that it could not be read; a bare host has no reader of rules yet
-    return {"family": "debian" if host.debian_like else "redhat", "firewall_rules": rules}
+    return {
+        "family": "debian" if host.debian_like else "redhat",
+        "packages_installed": host.installed_packages(options.get("packages") or ()),
+        "firewall_rules": rules,
+    }
 
 
 CHECKS = (
