@@ -16,7 +16,7 @@ description:
   - With O(step=join) it learns the public keys of the others, with O(step=call) it calls them in rounds.
   - With O(step=close) it returns what it saw and takes everything away. Run that step whatever happened before.
   - Nothing is started on a host with a rental, nor while another network test runs there. Keys are made on the host and
-    live in its kernel only. What an interrupted play leaves ends by itself after O(lifetime).
+    live in its kernel only. What an interrupted play leaves ends by itself when no step has come for O(lifetime).
 options:
   step:
     description: Which step to run.
@@ -43,7 +43,9 @@ options:
     elements: str
     default: []
   lifetime:
-    description: Seconds after which everything ends by itself. Used with O(step=open).
+    description:
+      - Seconds without a step after which everything ends by itself. On a large fabric a host waits for its next step
+        until others have called all hosts. Used with O(step=open).
     type: int
     default: 600
   members:

@@ -137,6 +137,46 @@ def test_a_seeded_fault_is_found_with_its_fix(
     assert [row.id for row in records.values() if row.status not in ("OK", "SKIPPED")] == [record_id]
 
 
+OWN_STATE = {"holder": {"pid": 4711, "start": "8123"}, "until_utc": "2026-11-30T18:05:00Z"}
+
+
+def own_container(host: RecordedHost) -> None:
+    host.answer("docker ps --filter publish=51820/udp --format {{.Names}}", "lium_wg_probe\n")
+
+
+def own_interface(host: RecordedHost) -> None:
+    stale_wg0(host)
+    key = "+rui4vFKuFqKmjZoQNSWRxmD/nYAISea4B5bMe/JOFk="
+    host.answer("wg show all dump", f"lium-wgr0\t(none)\t{key}\t51820\toff\n")
+
+
+@pytest.mark.parametrize("holds", [own_container, own_interface])
+@pytest.mark.parametrize("start", ["8123", "9999", None], ids=["runs", "number-of-another", "killed"])
+def test_a_probe_of_our_own_is_no_stranger(
+    holds: Callable[[RecordedHost], None], start: str | None, tmp_path: Path
+) -> None:
+    host = healthy_host(random.Random(1))
+    holds(host)
+    host.files["/run/lium-wg-probe/state.json"] = json.dumps(OWN_STATE)
+    if start:
+        host.files["/proc/4711/stat"] = f"4711 (python3) S {'1 ' * 18}{start} 0"
+    record = look_at(host, tmp_path / "host")["wg.port_free"]
+    if start == "8123":
+        assert record.status == "MUST_FIX"
+        assert "waits for its next step until 2026-11-30T18:05:00Z" in record.observed
+        assert "run `kill 4711` as root" in record.remediation
+    else:
+        assert record.status == "WARN"
+        assert "Run verify_wireguard again" in record.remediation
+
+
+def test_a_stranger_beside_our_probe_is_still_named(tmp_path: Path) -> None:
+    host = healthy_host(random.Random(1))
+    host.answer("docker ps --filter publish=51820/udp --format {{.Names}}", "lium_wg_probe\nsite-vpn\n")
+    record = look_at(host, tmp_path / "host")["wg.port_free"]
+    assert (record.status, record.observed) == ("MUST_FIX", "UDP 51820: container site-vpn")
+
+
 def test_a_running_cluster_pod_may_hold_the_port(tmp_path: Path) -> None:
     host = healthy_host(random.Random(1))
     host.answer("docker ps --filter publish=51820/udp --format {{.Names}}", "pod_3f1c\n")

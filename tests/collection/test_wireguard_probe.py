@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import select
+import shutil
 import socket
 import struct
 import subprocess
@@ -12,7 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
+import yaml
 from ansible_collections.lium.cluster.plugins.module_utils._docker import occupancy
 from ansible_collections.lium.cluster.plugins.module_utils._probe import HostProbe
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard import holder
@@ -27,6 +30,8 @@ from ansible_collections.lium.cluster.plugins.module_utils._wireguard.sniffer im
 )
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.verdict import Evidence, judge
 from ansible_collections.lium.cluster.plugins.plugin_utils._wireguard_pairs import collect_tests, pair_records
+
+from tests.collection.conftest import ROOT
 
 LOST = Evidence("a", "b", "10.0.0.2", 51820, "docker-publish", handshake=False, received=False, left=3, arrived=0)
 
@@ -326,3 +331,67 @@ def test_the_holder_cleans_up_and_frees_the_lock(how: str, tmp_path: Path, monke
     folder = tmp_path / "state"
     assert (sorted(path.name for path in folder.iterdir()) if folder.exists() else None) == kept
     assert not holder.end_holder(found), "a process of another that has its number is never told to end"
+
+
+def test_a_step_of_the_play_renews_the_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root_only()
+    monkeypatch.setattr(holder, "FOLDER", str(tmp_path / "state"))
+    asked, answers = tmp_path / "asked", iter([0.2, 0.2])
+
+    def renewed() -> float:
+        with asked.open("a", encoding="ascii") as stream:
+            stream.write("asked\n")
+        return time.monotonic() + next(answers, 0.0)
+
+    monkeypatch.setattr(holder, "_renewed", renewed)
+    lock = holder.take_lock(str(tmp_path / "probe.lock"))
+    found = holder.leave_behind(lock, ["127.0.0.1"], [51820], 0.1, lambda: None)
+    os.close(lock)
+    os.waitpid(found["pid"], 0)
+    assert asked.read_text(encoding="ascii") == "asked\n" * 3
+
+
+def test_a_lease_is_the_holders_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holder, "FOLDER", str(tmp_path / "state"))
+    assert holder._renewed() == 0.0
+    own = {"holder": {"pid": os.getpid(), "start": "1"}, **holder.lease(5.0)}
+    holder.write_state("state.json", own)
+    first = holder._renewed()
+    holder.renew(own)
+    assert 0.0 < first <= holder._renewed()
+    holder.write_state("state.json", {**own, "holder": {"pid": 1, "start": "1"}})
+    assert holder._renewed() == 0.0
+    shutil.rmtree(tmp_path / "state")
+    with pytest.raises(FileNotFoundError):
+        holder.renew(own)
+    assert not (tmp_path / "state").exists(), "a step that comes too late leaves nothing"
+
+
+def test_an_open_probe_says_whose_it_is_and_how_to_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holder, "FOLDER", str(tmp_path / "state"))
+    path, pid = str(tmp_path / "probe.lock"), os.getpid()
+    first = holder.take_lock(path)
+    own = {"holder": {"pid": pid, "start": holder.start_time(pid)}, **holder.lease(60.0)}
+    holder.write_state("state.json", own)
+    with pytest.raises(holder.Busy, match=f"another verify_wireguard.*until {own['until_utc']}.*`kill {pid}` as root"):
+        holder.take_lock(path)
+    os.close(first)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "forks", "ports", "public", "seconds"),
+    [
+        (2, 5, 1, False, 15),
+        (32, 5, 1, False, 7 * 31 * 15),
+        (32, 50, 2, True, 31 * 15 * 4),
+        (6, 5, 1, False, 2 * 5 * 15),
+    ],
+)
+def test_a_probe_waits_as_long_as_the_others_call(
+    hosts: int, forks: int, ports: int, public: bool, seconds: int
+) -> None:
+    text = yaml.safe_load((ROOT / "roles/wireguard/vars/main.yml").read_text(encoding="utf-8"))["_wireguard_calls_s"]
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
+    environment.filters["bool"] = bool
+    known = {"_wireguard_hosts": ["h"] * hosts, "ansible_forks": forks, "_wireguard_probe_ports": [1] * ports}
+    assert int(environment.from_string(text).render(**known, wireguard_probe_public=public)) == seconds

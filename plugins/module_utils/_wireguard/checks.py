@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.lium.cluster.plugins.module_utils._check import BoundCheck, Check, Section, evaluate, skip_all
@@ -19,7 +19,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._facts import host_fa
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
 from ansible_collections.lium.cluster.plugins.module_utils._kmod import explain_modprobe
 from ansible_collections.lium.cluster.plugins.module_utils._look import Look
-from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, parse_int
+from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, load_json, parse_int
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.conntrack import Flow, parse_conntrack
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.net import parse_ip_route
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.wg import parse_dump
@@ -32,7 +32,10 @@ from ansible_collections.lium.cluster.plugins.module_utils._probe import (
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
 from ansible_collections.lium.cluster.plugins.module_utils._sockets import UNSEEN, port_holders
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.firewall import allow_rules, firewall_state
+from ansible_collections.lium.cluster.plugins.module_utils._wireguard.holder import FOLDER as PROBE_FOLDER
+from ansible_collections.lium.cluster.plugins.module_utils._wireguard.holder import leftover, parse_start_time
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.mesh import interface_problems
+from ansible_collections.lium.cluster.plugins.module_utils._wireguard.netns import CONTAINER, RECEIVER
 
 OVERLAY = ipaddress.IPv4Network("10.42.0.0/24")
 OVERLAY_PORT = 51820
@@ -130,7 +133,7 @@ def module(subject: OverlayHost) -> Record:
 
 
 def port_free(subject: OverlayHost) -> Record:
-    probe, held, pods = subject.host.probe, [], []
+    probe, held, own, pods = subject.host.probe, [], [], []
     for port in subject.ports:
         try:
             names = probe.output("docker", "ps", "--filter", f"publish={port}/udp", "--format", "{{.Names}}").split()
@@ -138,10 +141,17 @@ def port_free(subject: OverlayHost) -> Record:
             names = []
         pods += [name for name in names if name.startswith("pod_")]
         if names:
-            held += [f"UDP {port}: container {name}" for name in names if not name.startswith("pod_")]
+            own += [port for name in names if name == CONTAINER]
+            held += [f"UDP {port}: container {name}" for name in names if not name.startswith(("pod_", CONTAINER))]
             continue
         for holder in port_holders(probe, "udp", port):
-            held.append(f"UDP {port}: {holder or _kernel_holder(subject.host, port)}")
+            name = holder or _kernel_holder(subject.host, port)
+            if f" {RECEIVER}" in name:
+                own.append(port)
+            else:
+                held.append(f"UDP {port}: {name}")
+    if own and not held:
+        return _own_probe(probe, own)
     if held:
         return PORT_FREE.must_fix(
             "; ".join(held),
@@ -149,6 +159,15 @@ def port_free(subject: OverlayHost) -> Record:
         )
     numbers = ", ".join(map(str, subject.ports))
     return PORT_FREE.ok(f"cluster pod running ({', '.join(pods)})" if pods else f"UDP {numbers} free")
+
+
+def _own_probe(probe: HostProbe, ports: Sequence[int]) -> Record:
+    """The port is held by this collection's own test, which no pod can share it with either."""
+    text = probe.read_or_none(f"{PROBE_FOLDER}/state.json")
+    state = load_json(f"{PROBE_FOLDER}/state.json", text) if text else None
+    found = leftover(state, lambda pid: parse_start_time(probe.read_or_none(f"/proc/{pid}/stat") or ""))
+    observed = f"UDP {', '.join(map(str, ports))}: {found.what}"
+    return PORT_FREE.must_fix(observed, found.fix) if found.alive else PORT_FREE.warn(observed, found.fix)
 
 
 def _kernel_holder(host: Host, port: int) -> str:

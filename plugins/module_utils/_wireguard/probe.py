@@ -37,6 +37,8 @@ CONTAINER_PORT = 51820
 SENDER_OCTET, RECEIVER_OCTETS = 254, (255, 253, 252, 251)
 #: WireGuard tries again after 5 s, so this allows two attempts.
 DEADLINE_S = 10.0
+#: Each step may take the lifetime anew; the container, whose end is fixed at its start, must outlive them all.
+_STEPS = 5
 MAX_HOSTS = 254
 
 
@@ -80,7 +82,8 @@ def wire_addresses(addresses: Sequence[Address]) -> list[str]:
 def open_probe_ports(
     number: int, ports: Sequence[int], own_addresses: Sequence[str], docker: bool, lifetime: float
 ) -> dict[str, Any]:
-    """Step ``open``. Answers the public keys and the path that is tested. Raises SetupError or holder.Busy."""
+    """Step ``open``. Answers the public keys and the path that is tested. Everything ends when no step has come for
+    ``lifetime`` seconds. Raises SetupError or holder.Busy."""
     if not 1 <= number <= MAX_HOSTS:
         raise SetupError(f"host number {number}: a probe takes at most {MAX_HOSTS} hosts")
     if not 1 <= len(ports) <= len(RECEIVER_OCTETS):
@@ -90,7 +93,7 @@ def open_probe_ports(
     shutil.rmtree(holder.FOLDER, ignore_errors=True)
     try:
         publish = [(port, CONTAINER_PORT + index) for index, port in enumerate(ports)]
-        place = netns.open_place(docker, publish, int(lifetime))
+        place = netns.open_place(docker, publish, int(lifetime) * _STEPS)
         keys = []
         for index, (host_port, container_port) in enumerate(publish):
             listen = host_port if place.pid is None else container_port
@@ -103,7 +106,7 @@ def open_probe_ports(
         raise
     os.close(lock)  # the holder has it
     state = {"holder": found, "path": place.path, "pid": place.pid, "docker": docker, "ports": list(ports)}
-    holder.write_state("state.json", state)
+    holder.write_state("state.json", {**state, **holder.lease(lifetime)})
     return {"keys": keys, "sender_key": sender_key, "path": place.path}
 
 
@@ -113,6 +116,7 @@ def _state() -> dict[str, Any]:
         raise SetupError("no probe is open on this host: it ended, or its first step failed")
     if holder.start_time(int(state["holder"]["pid"])) != state["holder"]["start"]:
         raise SetupError("the probe on this host has ended before its time was up")
+    holder.renew(state)
     return state
 
 
@@ -131,6 +135,7 @@ def call(others: Sequence[Member], clock: Callable[[], float] = time.monotonic) 
     place = Place(state["path"], state["pid"])
     rows = []
     for other in others:
+        holder.renew(state)
         for address in other.addresses:
             for index, port in enumerate(other.ports):
                 rows.append(_call_one(place, other, address, index, port, clock))
