@@ -21,6 +21,12 @@ options:
     type: list
     elements: int
     default: [51820]
+  range:
+    description:
+      - The executor's renting ports, as V(9000-9009), V(9001,9002) or pairs of its C(RENTING_PORT_MAPPINGS). Without it
+        the executor's own setting is read.
+    type: str
+    default: ""
   mesh_interface:
     description: Name of the provider's own mesh, which is looked at as well.
     type: str
@@ -69,6 +75,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "ports": {"type": "list", "elements": "int", "default": [51820]},
+            "range": {"type": "str", "default": ""},
             "mesh_interface": {"type": "str"},
             "packages": {"type": "list", "elements": "str", "default": []},
             **HOST_ROOT,

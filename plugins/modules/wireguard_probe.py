@@ -37,6 +37,12 @@ options:
     type: list
     elements: int
     default: [51820]
+  range_port:
+    description:
+      - A port of the executor's renting range that is proven as well, 0 for none. One that cannot be published is left
+        out, and RV(range_error) says why. Used with O(step=open).
+    type: int
+    default: 0
   addresses:
     description: Addresses or names at which the others call this host. Used with O(step=open).
     type: list
@@ -117,6 +123,19 @@ member:
   description: This host as the others need it in O(members), where a probe was opened.
   returned: O(step=open)
   type: dict
+ports:
+  description: The ports of O(ports) that the probe was opened at.
+  returned: O(step=open)
+  type: list
+  elements: int
+range_port:
+  description: The port that stands for the renting range, 0 where none is open.
+  returned: O(step=open)
+  type: int
+range_error:
+  description: Why O(range_port) is not open; empty when it is, or when none was asked for.
+  returned: O(step=open)
+  type: str
 own_addresses:
   description: IPv4 addresses of this host at which packets of the probe leave and arrive.
   returned: O(step=open)
@@ -173,6 +192,7 @@ def main() -> None:
             "name": {"type": "str", "required": True},
             "hosts": {"type": "list", "elements": "str", "required": True},
             "ports": {"type": "list", "elements": "int", "default": [51820]},
+            "range_port": {"type": "int", "default": 0},
             "addresses": {"type": "list", "elements": "str", "default": []},
             "lifetime": {"type": "int", "default": 600},
             "members": {"type": "list", "elements": "dict", "default": [], "options": MEMBER},
@@ -212,19 +232,36 @@ def _open(options):
     number = options["hosts"].index(options["name"]) + 1
     own = probe.wire_addresses(parse_ip_address(look.output("ip", "-j", "addr", "show")))
     addresses = [_resolve(address) for address in options["addresses"]]
+    range_port, range_error = options["range_port"], ""
+    ports = options["ports"] + [port for port in [range_port] if port and port not in options["ports"]]
     try:
-        opened = probe.open_probe_ports(number, options["ports"], own, docker, options["lifetime"])
+        try:
+            opened = probe.open_probe_ports(number, ports, own, docker, options["lifetime"])
+        except SetupError as exc:
+            if ports == options["ports"]:
+                raise
+            # The overlay's own ports are not lost for the range; if they were the reason, the next line says so.
+            ports, range_port, range_error = options["ports"], 0, str(exc)
+            opened = probe.open_probe_ports(number, ports, own, docker, options["lifetime"])
     except Busy as exc:
         return {"refused": str(exc)}
     member = {
         "name": options["name"],
         "number": number,
         "addresses": addresses,
-        "ports": options["ports"],
+        "ports": ports,
         "keys": opened["keys"],
         "sender_key": opened["sender_key"],
     }
-    return {"refused": "", "member": member, "own_addresses": own, "path": opened["path"]}
+    return {
+        "refused": "",
+        "member": member,
+        "own_addresses": own,
+        "path": opened["path"],
+        "ports": options["ports"],
+        "range_port": range_port,
+        "range_error": range_error,
+    }
 
 
 def _resolve(address):

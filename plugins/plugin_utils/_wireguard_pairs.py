@@ -13,6 +13,7 @@ from typing import Any
 
 from ansible_collections.lium.cluster.plugins.module_utils._check import Check
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
+from ansible_collections.lium.cluster.plugins.module_utils._wireguard.renting import RANGE
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.sniffer import (
     ANSWER_IN,
     ANSWER_OUT,
@@ -34,15 +35,6 @@ PAIRS = Check(
     why="a provider whose port is closed does not appear in the Clusters tab, and a pod's overlay stays down",
     source="wireguard_probe",
 )
-RANGE = Check(
-    id="wg.range_udp_unverified",
-    title="UDP of the renting ports",
-    severity="degraded",
-    expected="a handshake through at least one port of the executor's renting range",
-    why="the platform verifies these ports over TCP only, and newer overlays get one of them for UDP",
-    source="wireguard_probe",
-)
-
 Wire = collections.Counter[tuple[str, str, int]]
 
 
@@ -137,7 +129,9 @@ def _records_of_host(
     mine = [test for test in tests if host in (test.evidence.sender, test.evidence.receiver)]
     overlay = [test for test in mine if test.evidence.port in _overlay_ports(test.evidence.receiver, probes, tests)]
     records = [_pairs_record(host, others, overlay, probes, tests)]
-    if int(probe.get("range_port") or 0):
+    if probe.get("range_error"):
+        records.append(RANGE.warn(probe["range_error"], "Mend what the message says and run verify_wireguard again"))
+    elif int(probe.get("range_port") or 0):
         # The range is the receiver's own, so what others say of theirs is theirs to report.
         called = [test for test in mine if test.evidence.receiver == host]
         proven = [test for test in called if test.evidence.port == int(probe["range_port"])]

@@ -1,4 +1,5 @@
-"""Whole racks, as the playbook `audit` sees them: nothing is found on a thousand good ones, and each is sold whole."""
+"""Whole racks, as the playbook `audit` sees them: nothing is found on a thousand good ones, but for what only a proof
+between hosts can show, and each is sold whole."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._probe import open_pr
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record, merge_by_id
 from ansible_collections.lium.cluster.plugins.module_utils._runtime.checks import look_at_runtime
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.checks import look_at_wireguard
+from ansible_collections.lium.cluster.plugins.module_utils._wireguard.renting import RANGE
 from ansible_collections.lium.cluster.plugins.plugin_utils._fabric import compare_hosts, groups_of
 from ansible_collections.lium.cluster.plugins.plugin_utils._sale import sale
 
@@ -57,7 +59,9 @@ def test_nothing_is_found_on_a_good_rack(first: int, tmp_path: Path) -> None:
         hosts = rack(seed)
         records, fabrics = audit(hosts, tmp_path / str(seed))
         found = {(name, row.id): row.observed for name, rows in records.items() for row in rows if row.status in FOUND}
-        assert found == {}, f"seed {seed}: {hosts[0].description}"
+        # That UDP reaches the renting ports is proven between hosts only, by verify_wireguard.
+        unproven = {(name, RANGE.id): "UDP of 9000-9009 is not proven by a look at one host" for name in records}
+        assert found == unproven, f"seed {seed}: {hosts[0].description}"
         (fabric,) = fabrics
         assert fabric["sellable"] == sorted(records), f"seed {seed}"
 

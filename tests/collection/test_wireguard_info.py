@@ -14,7 +14,9 @@ from ansible_collections.lium.cluster.plugins.module_utils._wireguard.checks imp
 
 from tests.collection.recorded_host import PROC_NET_HEAD, RecordedHost, healthy_host
 
-IDS = {"wg.module", "wg.port_free", "wg.subnet_conflict", "wg.fw_forward", "wg.conntrack", "wg.mtu"}
+#: What a look at one host cannot prove.
+RANGE = "wg.range_udp_unverified"
+IDS = {RANGE, "wg.module", "wg.port_free", "wg.subnet_conflict", "wg.fw_forward", "wg.conntrack", "wg.mtu"}
 PORT = "CA6C"  # 51820
 
 
@@ -27,7 +29,9 @@ def look_at(host: RecordedHost, folder: Path) -> dict[str, Record]:
 def test_nothing_is_found_on_a_healthy_host(seed: int, tmp_path: Path) -> None:
     records = look_at(healthy_host(random.Random(seed)), tmp_path / "host")
     assert set(records) == IDS
-    assert {row.id: (row.status, row.observed) for row in records.values() if row.status != "OK"} == {}
+    assert {row.id: (row.status, row.observed) for row in records.values() if row.status != "OK"} == {
+        RANGE: ("WARN", "UDP of 9000-9009 is not proven by a look at one host")
+    }
 
 
 def not_loaded(host: RecordedHost) -> None:
@@ -134,7 +138,74 @@ def test_a_seeded_fault_is_found_with_its_fix(
     records = look_at(host, tmp_path / "host")
     record = records[record_id]
     assert (record.status, seen in record.observed, fix in record.remediation) == (status, True, True), record
-    assert [row.id for row in records.values() if row.status not in ("OK", "SKIPPED")] == [record_id]
+    assert [row.id for row in records.values() if row.status not in ("OK", "SKIPPED") and row.id != RANGE] == [
+        record_id
+    ]
+
+
+def look_at_range(
+    host: RecordedHost, folder: Path, given: str = "", ports: tuple[int, ...] = (51820,)
+) -> tuple[Record, int]:
+    """The record of the renting range, and the port that a probe will be asked to prove."""
+    options = {"ports": list(ports), "range": given}
+    found = look_at_wireguard(open_probe(str(host.write(folder)), {}), options)
+    return next(row for row in found.records if row.id == RANGE), found.facts["wireguard_range_port"]
+
+
+ENV = "/opt/lium-io/neurons/executor/.env"
+
+
+@pytest.mark.parametrize(
+    ("env", "given", "status", "seen", "port"),
+    [
+        ("RENTING_PORT_RANGE=9000-9009", "", "WARN", "UDP of 9000-9009 is not proven", 9000),
+        ("RENTING_PORT_RANGE=51820-51821", "", "WARN", "UDP of 51820-51821", 51821),
+        ("RENTING_PORT_RANGE=51820", "", "WARN", "UDP of 51820", 51820),
+        ("RENTING_PORT_MAPPINGS=[[9001, 19001], [9002, 19002]]", "", "WARN", "[[9001, 19001]", 9001),
+        ("RENTING_PORT_RANGE=9000-9009", "9100,9101", "WARN", "UDP of 9100,9101", 9100),
+        ("RENTING_PORT_RANGE=9000-9009", "[[9001,19001]]", "WARN", "UDP of [[9001,19001]]", 9001),
+        ("RENTING_PORT_RANGE=9000-9009", "abc", "MUST_FIX", "lium_overlay_udp_range=abc", 0),
+        ("RENTING_PORT_RANGE=9000-9009", "70000-70001", "MUST_FIX", "lium_overlay_udp_range=70000-70001", 0),
+        ("RENTING_PORT_RANGE=9000-9009", "[[70000, 1]]", "MUST_FIX", "no ports from 1 to 65535", 0),
+        ("RENTING_PORT_RANGE=9000-9009", "[]", "MUST_FIX", "no ports from 1 to 65535", 0),
+        ("RENTING_PORT_RANGE=9000-9009", "[[9001", "MUST_FIX", "not JSON", 0),
+        ("RENTING_PORT_RANGE=9009-9000", "", "UNKNOWN", "not a range of ports", 0),
+        ("INTERNAL_PORT=8001", "", "SKIPPED", "names 0 ranges", 0),
+        ("RENTING_PORT_RANGE=9000-9009\nRENTING_PORT_MAPPINGS=[[1, 2]]", "", "SKIPPED", "names 2 ranges", 0),
+    ],
+)
+def test_the_renting_range_is_known(env: str, given: str, status: str, seen: str, port: int, tmp_path: Path) -> None:
+    host = healthy_host(random.Random(1))
+    host.files[ENV] = env
+    record, found = look_at_range(host, tmp_path / "host", given)
+    assert (record.status, seen in record.observed, found) == (status, True, port), record
+
+
+def test_the_first_free_port_of_the_range_is_proven(tmp_path: Path) -> None:
+    host = healthy_host(random.Random(1))
+    host.files["/proc/net/udp"] = f"{PROC_NET_HEAD}\n  9: 00000000:{9000:04X} 00000000:0000 07 0:0 0:0 0 0 0 0 2 0 0"
+    host.answer("docker ps --filter publish=9001/udp --format {{.Names}}", "site-vpn\n")
+    assert look_at_range(host, tmp_path / "host")[1] == 9002
+    record, port = look_at_range(host, tmp_path / "held", "9000,9001")
+    assert (record.status, record.observed, port) == (
+        "WARN",
+        "each port of 9000,9001 is held, so none can be proven",
+        0,
+    )
+
+
+def test_a_host_without_an_executor_has_no_range(tmp_path: Path) -> None:
+    host = healthy_host(random.Random(1))
+    del host.commands["docker compose ls --all --format json"]
+    record, port = look_at_range(host, tmp_path / "host")
+    assert (record.status, port) == ("SKIPPED", 0)
+
+
+@pytest.mark.parametrize(("ports", "seen"), [((), "no port"), ((0, 51820), ": 0"), ((70000,), "70000")])
+def test_ports_that_are_none_are_refused(ports: tuple[int, ...], seen: str, tmp_path: Path) -> None:
+    found = look_at_wireguard(open_probe(str(healthy_host(random.Random(1)).write(tmp_path)), {}), {"ports": ports})
+    record = next(row for row in found.records if row.id == "wg.port_free")
+    assert (record.status, seen in record.observed) == ("MUST_FIX", True)
 
 
 OWN_STATE = {"holder": {"pid": 4711, "start": "8123"}, "until_utc": "2026-11-30T18:05:00Z"}

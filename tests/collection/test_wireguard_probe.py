@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
 import select
 import shutil
 import socket
@@ -17,8 +18,9 @@ import jinja2
 import pytest
 import yaml
 from ansible_collections.lium.cluster.plugins.module_utils._docker import occupancy
-from ansible_collections.lium.cluster.plugins.module_utils._probe import HostProbe
+from ansible_collections.lium.cluster.plugins.module_utils._probe import HostProbe, open_probe
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard import holder
+from ansible_collections.lium.cluster.plugins.module_utils._wireguard.netns import SetupError
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.rounds import opponents
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.sniffer import (
     ANSWER_IN,
@@ -29,9 +31,11 @@ from ansible_collections.lium.cluster.plugins.module_utils._wireguard.sniffer im
     classify,
 )
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.verdict import Evidence, judge
+from ansible_collections.lium.cluster.plugins.modules import wireguard_probe
 from ansible_collections.lium.cluster.plugins.plugin_utils._wireguard_pairs import collect_tests, pair_records
 
 from tests.collection.conftest import ROOT
+from tests.collection.recorded_host import healthy_host
 
 LOST = Evidence("a", "b", "10.0.0.2", 51820, "docker-publish", handshake=False, received=False, left=3, arrived=0)
 
@@ -197,6 +201,13 @@ def test_a_port_of_both_kinds_counts_for_both() -> None:
     """Where the renting range is the overlay's port alone, its proof is the range's as well."""
     facts = two_hosts({51820: False}, range_port=51820, ports=[51820])
     assert [record.status for record in pair_records(facts, collect_tests(facts))["a"]] == ["MUST_FIX", "WARN"]
+
+
+def test_a_range_that_could_not_be_published_costs_the_overlay_nothing() -> None:
+    facts = two_hosts({51820: True}, ports=[51820], range_error="docker run: port is already allocated")
+    for pairs, own in pair_records(facts, collect_tests(facts)).values():
+        assert (pairs.status, own.status) == ("OK", "WARN")
+        assert own.observed == "docker run: port is already allocated"
 
 
 def test_a_host_that_could_not_open_must_be_fixed() -> None:
@@ -381,10 +392,10 @@ def test_an_open_probe_says_whose_it_is_and_how_to_end_it(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("hosts", "forks", "ports", "public", "seconds"),
     [
-        (2, 5, 1, False, 15),
-        (32, 5, 1, False, 7 * 31 * 15),
-        (32, 50, 2, True, 31 * 15 * 4),
-        (6, 5, 1, False, 2 * 5 * 15),
+        (2, 5, 1, False, 15 * 2),
+        (32, 5, 1, False, 7 * 31 * 15 * 2),
+        (32, 50, 2, True, 31 * 15 * 3 * 2),
+        (6, 5, 1, False, 2 * 5 * 15 * 2),
     ],
 )
 def test_a_probe_waits_as_long_as_the_others_call(
@@ -393,5 +404,49 @@ def test_a_probe_waits_as_long_as_the_others_call(
     text = yaml.safe_load((ROOT / "roles/wireguard/vars/main.yml").read_text(encoding="utf-8"))["_wireguard_calls_s"]
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
     environment.filters["bool"] = bool
-    known = {"_wireguard_hosts": ["h"] * hosts, "ansible_forks": forks, "_wireguard_probe_ports": [1] * ports}
+    known = {"_wireguard_hosts": ["h"] * hosts, "ansible_forks": forks, "wireguard_udp_ports": [1] * ports}
     assert int(environment.from_string(text).render(**known, wireguard_probe_public=public)) == seconds
+
+
+def opened_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, taken: set[int], **options: Any) -> dict[str, Any]:
+    """What step ``open`` answers on an idle host where Docker cannot publish the ports ``taken``."""
+
+    def publish(_number: int, ports: list[int], *_rest: object) -> dict[str, Any]:
+        if taken & set(ports):
+            raise SetupError(f"docker run: Bind for 0.0.0.0:{min(taken)} failed: port is already allocated")
+        return {"keys": [f"key{port}" for port in ports], "sender_key": "key", "path": "docker-publish"}
+
+    root = healthy_host(random.Random(1)).write(tmp_path / "host")
+    monkeypatch.setattr(wireguard_probe, "open_probe", lambda *_given: open_probe(str(root), {}))
+    monkeypatch.setattr(wireguard_probe.probe, "open_probe_ports", publish)
+    given = {"name": "a", "hosts": ["a", "b"], "ports": [51820], "addresses": ["10.0.0.1"], "lifetime": 9, **options}
+    answer: dict[str, Any] = wireguard_probe._open(given)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("taken", "range_port", "called", "proven", "error"),
+    [
+        (set(), 9000, [51820, 9000], 9000, ""),
+        ({9000}, 9000, [51820], 0, "9000 failed: port is already allocated"),
+        (set(), 51820, [51820], 51820, ""),
+        (set(), 0, [51820], 0, ""),
+    ],
+)
+def test_a_taken_port_of_the_range_does_not_cost_the_proof(
+    taken: set[int],
+    range_port: int,
+    called: list[int],
+    proven: int,
+    error: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = opened_host(monkeypatch, tmp_path, taken, range_port=range_port)
+    assert (answer["member"]["ports"], answer["ports"], answer["range_port"]) == (called, [51820], proven)
+    assert (error in answer["range_error"], bool(answer["range_error"])) == (True, bool(error))
+
+
+def test_a_taken_port_of_the_overlay_ends_the_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SetupError, match="51820 failed"):
+        opened_host(monkeypatch, tmp_path, {51820}, range_port=9000)

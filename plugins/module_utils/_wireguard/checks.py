@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible_collections.lium.cluster.plugins.module_utils._check import BoundCheck, Check, Section, evaluate, skip_all
 from ansible_collections.lium.cluster.plugins.module_utils._docker import confidential_vm_host
-from ansible_collections.lium.cluster.plugins.module_utils._facts import host_facts
+from ansible_collections.lium.cluster.plugins.module_utils._facts import Reader, host_facts
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
 from ansible_collections.lium.cluster.plugins.module_utils._kmod import explain_modprobe
 from ansible_collections.lium.cluster.plugins.module_utils._look import Look
@@ -36,6 +36,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._wireguard.holder imp
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.holder import leftover, parse_start_time
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.mesh import interface_problems
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.netns import CONTAINER, RECEIVER
+from ansible_collections.lium.cluster.plugins.module_utils._wireguard.renting import RANGE, probe_port, range_record
 
 OVERLAY = ipaddress.IPv4Network("10.42.0.0/24")
 OVERLAY_PORT = 51820
@@ -105,11 +106,12 @@ MESH = Check(
 
 @dataclasses.dataclass(frozen=True)
 class OverlayHost:
-    """A host, and the host ports that overlays may be given: 51820 and those of the executor's renting range."""
+    """A host, and the host ports that overlays may be given. ``renting_range`` is what was given for the executor's."""
 
     host: Host
     ports: tuple[int, ...] = (OVERLAY_PORT,)
     mesh_interface: str | None = None
+    renting_range: str = ""
 
 
 def module(subject: OverlayHost) -> Record:
@@ -133,12 +135,14 @@ def module(subject: OverlayHost) -> Record:
 
 
 def port_free(subject: OverlayHost) -> Record:
+    wrong = [port for port in subject.ports if not 0 < port < 65536]
+    if wrong or not subject.ports:
+        return PORT_FREE.must_fix(
+            f"lium_overlay_udp_ports: {', '.join(map(str, wrong)) or 'no port'}", "Set it to ports from 1 to 65535"
+        )
     probe, held, own, pods = subject.host.probe, [], [], []
     for port in subject.ports:
-        try:
-            names = probe.output("docker", "ps", "--filter", f"publish={port}/udp", "--format", "{{.Names}}").split()
-        except ToolMissing:
-            names = []
+        names = _publishers(probe, port)
         pods += [name for name in names if name.startswith("pod_")]
         if names:
             own += [port for name in names if name == CONTAINER]
@@ -159,6 +163,21 @@ def port_free(subject: OverlayHost) -> Record:
         )
     numbers = ", ".join(map(str, subject.ports))
     return PORT_FREE.ok(f"cluster pod running ({', '.join(pods)})" if pods else f"UDP {numbers} free")
+
+
+def _publishers(probe: HostProbe, port: int) -> list[str]:
+    try:
+        return probe.output("docker", "ps", "--filter", f"publish={port}/udp", "--format", "{{.Names}}").split()
+    except ToolMissing:
+        return []
+
+
+def udp_range(subject: OverlayHost) -> Record:
+    return range_record(subject.host, subject.renting_range, subject.ports, lambda port: _is_free(subject.host, port))
+
+
+def _is_free(host: Host, port: int) -> bool:
+    return not (_publishers(host.probe, port) or port_holders(host.probe, "udp", port))
 
 
 def _own_probe(probe: HostProbe, ports: Sequence[int]) -> Record:
@@ -319,8 +338,14 @@ def look_at_wireguard(probe: HostProbe, options: Mapping[str, Any]) -> Look:
     confidential = confidential_vm_host(probe)
     if confidential:
         return Look(skip_all((section,), confidential), {"kept_out": confidential})
-    subject = OverlayHost(Host(probe), tuple(options["ports"]), name)
-    facts = host_facts(subject.host, {"wireguard": lambda _host: _setup(subject, options)})
+    subject = OverlayHost(Host(probe), tuple(options["ports"]), name, options.get("range") or "")
+    readers: dict[str, Reader] = {
+        "wireguard": lambda _host: _setup(subject, options),
+        "wireguard_range_port": lambda host: probe_port(
+            host, subject.renting_range, subject.ports, lambda port: _is_free(host, port)
+        ),
+    }
+    facts = host_facts(subject.host, readers)
     return Look(evaluate((section,), subject), facts)
 
 
@@ -341,6 +366,7 @@ def _setup(subject: OverlayHost, options: Mapping[str, Any]) -> dict[str, Any]:
 CHECKS = (
     BoundCheck(MODULE, module),
     BoundCheck(PORT_FREE, port_free),
+    BoundCheck(RANGE, udp_range),
     BoundCheck(SUBNET, subnet_conflict),
     BoundCheck(FORWARD, forward_path),
     BoundCheck(CONNTRACK, conntrack),

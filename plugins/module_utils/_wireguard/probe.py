@@ -34,7 +34,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._wireguard.netns impo
 #: First port of the receivers inside the container, as in every cluster pod.
 CONTAINER_PORT = 51820
 #: Third octet of the probe's own addresses 10.42.x.n: one for the senders, one for each probed port.
-SENDER_OCTET, RECEIVER_OCTETS = 254, (255, 253, 252, 251)
+SENDER_OCTET, RECEIVER_OCTETS = 254, (255, 253, 252, 251, 250)
 #: WireGuard tries again after 5 s, so this allows two attempts.
 DEADLINE_S = 10.0
 #: Each step may take the lifetime anew; the container, whose end is fixed at its start, must outlive them all.
