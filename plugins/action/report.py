@@ -14,6 +14,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.lium.cluster.plugins.module_utils._record import merge_by_id
 from ansible_collections.lium.cluster.plugins.plugin_utils._fabric import compare_hosts, groups_of
+from ansible_collections.lium.cluster.plugins.plugin_utils._file import replacing
 from ansible_collections.lium.cluster.plugins.plugin_utils._page.page import render_page
 from ansible_collections.lium.cluster.plugins.plugin_utils._report import (
     build_report,
@@ -95,14 +96,12 @@ class ActionModule(ActionBase):
             return None
 
     def _save(self, path: str, text: str) -> str:
-        """Writes the file in one step, so that a reader never meets half of it."""
         path = os.path.abspath(path)
         if self._task.check_mode:
             return path
         try:
-            with open(f"{path}.new", "w", encoding="utf-8") as stream:
+            with replacing(path) as stream:
                 stream.write(text)
-            os.replace(f"{path}.new", path)
         except OSError as exc:
             raise AnsibleActionFail(f"the report could not be written to {path}: {exc.strerror}") from exc
         return path

@@ -14,6 +14,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.lium.cluster.plugins.plugin_utils._file import replacing
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.conclusion import Conclusion, conclude
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.render import render
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.runfolder import RunFolder
@@ -62,14 +63,12 @@ class ActionModule(ActionBase):
         return result
 
     def _save(self, conclusion: Conclusion, path: str) -> str:
-        """Writes the file in one step, so that a reader never meets half of it."""
         path = os.path.abspath(path)
         if self._task.check_mode:
             return path
         try:
-            with open(f"{path}.new", "w", encoding="utf-8") as stream:
+            with replacing(path) as stream:
                 _dump(conclusion.report, stream)
-            os.replace(f"{path}.new", path)
         except OSError as exc:
             raise AnsibleActionFail(f"the results could not be written to {path}: {exc.strerror}") from exc
         return path

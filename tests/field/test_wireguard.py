@@ -60,6 +60,25 @@ def test_b38_a_run_with_a_limit_keeps_the_peers_of_the_file() -> None:
     assert allowed == overlay(text("B38", "want-peers-node2.txt")).split()
 
 
+def test_a_key_goes_with_its_host_when_addresses_are_swapped() -> None:
+    """A run with --limit that learns no other key: each peer keeps the key that it had under its name."""
+    two, three = MeshPeer("h2", "10.43.0.2", "h2:1", KEYS["node2"]), MeshPeer("h3", "10.43.0.3", "h3:1", KEYS["node3"])
+    existing = mesh.parse_config(mesh.render(interface("10.43.0.1"), [two, three]))
+    swapped = [MeshPeer("h2", "10.43.0.3", "h2:1"), MeshPeer("h3", "10.43.0.2", "h3:1")]
+    assert {peer.name: peer.public_key for peer in mesh.complete_keys(swapped, existing)} == {
+        "h2": KEYS["node2"],
+        "h3": KEYS["node3"],
+    }
+    with pytest.raises(MeshError, match="no public key of h4"):
+        mesh.complete_keys([MeshPeer("h4", "10.43.0.2", "h4:1")], existing)
+
+
+def test_a_file_of_others_has_keys_by_address() -> None:
+    theirs = f"# my laptop\n[Peer]\nPublicKey = {KEYS['node2']}\nAllowedIPs = 10.43.0.2/32, 10.9.0.0/16\n"
+    (peer,) = mesh.complete_keys([MeshPeer("h2", "10.43.0.2", "h2:1")], mesh.parse_config(theirs))
+    assert peer.public_key == KEYS["node2"]
+
+
 def test_b38_without_a_file_it_stops_and_names_the_hosts() -> None:
     peers = peers_of("node2", yaml.safe_load(text("B38", "inventory.yml")), {})
     with pytest.raises(MeshError, match=r"no public key of node1, node3.*nothing was written"):

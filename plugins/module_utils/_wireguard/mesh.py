@@ -49,45 +49,51 @@ class MeshInterface:
 
 @dataclasses.dataclass(frozen=True)
 class Existing:
-    """What a configuration file holds that was there before. Its text is never shown."""
+    """What a configuration file holds that was there before. Its text is never shown.
+
+    ``keys`` are the peers' public keys: by the peers' names in a file of ours, for an address may move to another host,
+    and by their first allowed address in one that names nobody.
+    """
 
     ours: bool
     private_key: str
-    keys_by_address: Mapping[str, str]
+    keys: Mapping[str, str]
+
+    def key_of(self, peer: MeshPeer) -> str:
+        return self.keys.get(peer.name if self.ours else peer.address, "")
 
 
 def parse_config(text: str) -> Existing:
-    """Private key, and the peers' public keys by their first allowed address; no text is an error."""
-    private_key, peers = "", []
+    """Private key, and the peers' public keys; no text is an error."""
+    ours, private_key, peers, remark = text.startswith(MARK), "", [], ""
     for line in text.splitlines():
         name, found, value = line.partition("=")
         key, value = name.strip().lower(), value.split("#")[0].strip()
-        if line.strip().lower() == "[peer]":
-            peers.append({})
+        if line.startswith("# "):
+            remark = line[2:].strip()
+        elif line.strip().lower() == "[peer]":
+            peers.append({"name": remark})
         elif found and peers:
             peers[-1].setdefault(key, value)
         elif found and key == "privatekey":
             private_key = value
-    by_address = {
-        peer["allowedips"].split(",")[0].strip().split("/")[0]: peer["publickey"]
+    keys = {
+        peer["name"] if ours else peer.get("allowedips", "").split(",")[0].strip().split("/")[0]: peer["publickey"]
         for peer in peers
-        if is_key(peer.get("publickey", "")) and peer.get("allowedips")
+        if is_key(peer.get("publickey", ""))
     }
-    return Existing(text.startswith(MARK), private_key if is_key(private_key) else "", by_address)
+    return Existing(ours, private_key if is_key(private_key) else "", keys)
 
 
 def keys_known(peers: Sequence[MeshPeer], existing: Existing) -> bool:
     """Whether :func:`complete_keys` will find a key for every peer."""
-    return all(peer.public_key or peer.address in existing.keys_by_address for peer in peers)
+    return all(peer.public_key or existing.key_of(peer) for peer in peers)
 
 
 def complete_keys(peers: Sequence[MeshPeer], existing: Existing) -> list[MeshPeer]:
     """The peers with their keys: this run's, else those of the file, so that a run on part of the hosts (--limit)
     never loses a peer. A key that nobody knows stops the run."""
-    complete = [
-        dataclasses.replace(peer, public_key=peer.public_key or existing.keys_by_address.get(peer.address, ""))
-        for peer in peers
-    ]
+    complete = [dataclasses.replace(peer, public_key=peer.public_key or existing.key_of(peer)) for peer in peers]
     missing = [peer.name for peer in complete if not peer.public_key]
     if missing:
         raise MeshError(
