@@ -57,7 +57,8 @@ class Child:
             os.close(inner)
         self._pidfd = os.pidfd_open(self._process.pid)
         loop.watch(self._fd, self._read)
-        loop.watch(self._pidfd, lambda: None)
+        # Its end is an event once; from then on the descriptor would be one at every look.
+        loop.watch(self._pidfd, lambda: loop.unwatch(self._pidfd))
         self._open = True
 
     @property
