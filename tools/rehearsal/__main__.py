@@ -9,11 +9,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
 import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,20 +25,17 @@ from tools.rehearsal import build_perftest
 from tools.rehearsal.fabric import Fabric, Fault
 from tools.rehearsal.faults import KINDS, make_fault
 from tools.rehearsal.hosts import NETWORK, addresses, write_inventory
+from tools.rehearsal.lifeline import Interrupted, inside, run_inside, watch
 from tools.rehearsal.model_server import FLOOR_S, ModelServer
+from tools.rehearsal.playbook import run_playbook, warm_python
 from tools.rehearsal.simulation import hosts_of
-
-ROOT = Path(__file__).resolve().parents[2]
-_INSIDE = "LIUM_REHEARSAL_INSIDE"
-#: The modules run under the system's Python where there is one: it starts faster than that of an environment.
-_INTERPRETER = "/usr/bin/python3"
 
 
 def main(argv: Sequence[str]) -> int:
     options = _options(argv)
-    if not os.environ.get(_INSIDE):
-        return _in_namespace(argv)
-    _network()
+    if not inside():
+        return run_inside(argv, NETWORK)
+    watch()
     rng = random.Random(options.seed)
     names = [f"gpu{number + 1:03}" for number in range(options.hosts)]
     bare = Fabric(names, options.rails, leaf_size=options.leaf_size, seed=options.seed)
@@ -49,6 +44,9 @@ def main(argv: Sequence[str]) -> int:
     folder = Path(tempfile.mkdtemp(prefix="lium-rehearsal-"))
     try:
         return _rehearse(options, fabric, faults, folder)
+    except Interrupted as exc:
+        print(f"\nended by {exc} {so_far(folder / 'hosts', fabric)}", file=sys.stderr)
+        return 128 + exc.number
     finally:
         if options.keep:
             print(f"kept: {folder}")
@@ -76,47 +74,27 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _in_namespace(argv: Sequence[str]) -> int:
-    """Runs the rehearsal again in namespaces of its own: no way out, and no agent outlives it, however it ends."""
-    for tool, package in (("unshare", "util-linux"), ("ip", "iproute2"), ("cc", "gcc")):
-        if shutil.which(tool) is None:
-            print(f"the rehearsal needs {tool} (package {package})", file=sys.stderr)
-            return 1
-    flags = ["--net", "--pid", "--mount-proc", "--fork", "--kill-child"]
-    if os.geteuid() != 0:
-        flags.append("--map-root-user")
-    command = ["unshare", *flags, sys.executable, "-m", "tools.rehearsal", *argv]
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, _INSIDE: "1"}).returncode
-
-
-def _network() -> None:
-    for command in (["ip", "link", "set", "lo", "up"], ["ip", "route", "add", "local", NETWORK, "dev", "lo"]):
-        subprocess.run(command, check=True)
-
-
 def _rehearse(options: argparse.Namespace, fabric: Fabric, faults: Sequence[Fault], folder: Path) -> int:
+    # Without setpriv: a perftest that outlives its agent ends with the namespace, and starting it costs half as much.
     programs = folder / "bin"
     programs.mkdir()
     build_perftest(programs)
-    setpriv = shutil.which("setpriv")
-    if setpriv:
-        (programs / "setpriv").symlink_to(setpriv)
     socket = folder / "model.sock"
     server = ModelServer(fabric, addresses(fabric), floor_s=options.floor)
     _serve(server, socket)
     variables: dict[str, Any] = {"roce_verify_mode": "full" if options.full else "platform"}
     if options.full:
         variables.update(roce_verify_duration_s=0)
-    interpreter = _INTERPRETER if os.access(_INTERPRETER, os.X_OK) else sys.executable
-    variables["ansible_python_interpreter"] = interpreter
     results = (options.results or folder / "lium-roce.json").absolute()
     variables["roce_verify_results"] = str(results)
-    write_inventory(folder / "inventory.json", folder / "hosts", fabric, programs, socket, variables)
     planted = ", ".join(map(str, faults)) or "nothing"
-    print(f"{len(fabric.hosts)} emulated hosts, {options.rails} rail(s); planted: {planted}")
-    started = time.monotonic()
-    code = _playbook(folder, options.forks)
-    wall = time.monotonic() - started
+    print(f"{len(fabric.hosts)} emulated hosts, {options.rails} rail(s); planted: {planted}", flush=True)
+    with warm_python(folder) as python:
+        variables["ansible_python_interpreter"] = str(python)
+        write_inventory(folder / "inventory.json", folder / "hosts", fabric, programs, socket, variables)
+        started = time.monotonic()
+        code = run_playbook(folder, options.forks)
+        wall = time.monotonic() - started
     return _conclude(options, fabric, faults, server, results, code, wall, folder / "hosts")
 
 
@@ -130,26 +108,6 @@ def _serve(server: ModelServer, socket: Path) -> None:
 
     threading.Thread(target=asyncio.run, args=(run(),), daemon=True).start()
     ready.wait(10)
-
-
-def _playbook(folder: Path, forks: int) -> int:
-    environ = {
-        **{key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")},
-        "ANSIBLE_COLLECTIONS_PATH": str(ROOT),
-        "ANSIBLE_HOME": str(folder / "ansible"),
-        "ANSIBLE_LOCAL_TEMP": str(folder / "ansible/local"),
-        "ANSIBLE_REMOTE_TEMP": str(folder / "ansible/remote"),
-        "ANSIBLE_FORKS": str(forks),
-        "ANSIBLE_PIPELINING": "true",
-        "ANSIBLE_LOCALHOST_WARNING": "false",
-        "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
-        "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false",
-        "ANSIBLE_DISPLAY_OK_HOSTS": "false",
-        "LC_ALL": "C.UTF-8",
-    }
-    playbook = Path(sys.executable).with_name("ansible-playbook")
-    command = [str(playbook), "-i", str(folder / "inventory.json"), "lium.cluster.verify_roce"]
-    return subprocess.run(command, cwd=folder, env=environ).returncode
 
 
 def _conclude(
@@ -204,6 +162,22 @@ def _conclude(
     print(f"sellable together: {len(verdict['sellable']['hosts'])} of {len(fabric.hosts)}")
     print("the verdict names what was planted" if agrees else "THE VERDICT DIFFERS from what was planted")
     return 0 if agrees and not server.collisions else 1
+
+
+def so_far(homes: Path, fabric: Fabric) -> str:
+    """What the agents of a rehearsal that was ended had measured: tests and pairs, of how many."""
+    seen: dict[frozenset[str], bool] = {}
+    for path in homes.glob("*/agent/records.jsonl"):
+        for line in path.read_text().splitlines():
+            if line.startswith('{"schema"') and line.endswith("}"):
+                record = json.loads(line)
+                if record["gigabits_per_second"] is not None or record["status"] == "FAIL":
+                    pair = frozenset((record["a"], record["b"]))
+                    seen[pair] = seen.get(pair, True) and record["status"] != "FAIL"
+    pairs = len(fabric.hosts) * (len(fabric.hosts) - 1) // 2
+    failed = sorted(" and ".join(sorted(pair)) for pair, good in seen.items() if not good)
+    told = f"with {len(seen)} of {pairs} pairs measured, {len(failed)} of them failed"
+    return told + (f": {', '.join(failed[:8])}{' and more' if len(failed) > 8 else ''}" if failed else "")
 
 
 def _agents(homes: Path) -> dict[str, float]:

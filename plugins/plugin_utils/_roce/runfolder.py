@@ -53,6 +53,9 @@ class RunFolder:
         except FileNotFoundError:
             return None
 
+    def has_plan(self, pass_name: str, host: str) -> bool:
+        return os.path.exists(os.path.join(self.path, f"{pass_name}/plans/{_file(host)}.json"))
+
     def write_records(self, pass_name: str, host: str, packed: str) -> None:
         """Keeps the records that a host sent (see the module roce_agent)."""
         text = zlib.decompress(base64.b64decode(packed)).decode("utf-8", "replace")

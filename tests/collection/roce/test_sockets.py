@@ -59,7 +59,7 @@ def test_the_kernel_is_asked_for_one_port_and_no_table_is_read(tmp_path: Path) -
 
 def test_without_netlink_the_tables_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "_SOCK_DIAG_BY_FAMILY", 4711)  # the kernel answers with an error
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match=r"Invalid argument|not supported"):
         list(sockets._listeners(socket.AF_INET, 9))
     with listener(socket.AF_INET, "127.0.0.9") as port:
         assert listens(port, "127.0.0.9")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +58,49 @@ def test_a_second_run_measures_only_what_is_open_and_a_new_host(tmp_path: Path) 
     assert "5 hosts, 4 pairs, 4 tests in 4 rounds; 6 tests are proven and fresh" in done.stdout
     assert second["fabrics"][0]["proven"] == 10
     assert {row["measured_at"] for row in first["records"]} <= {row["measured_at"] for row in second["records"]}
+
+
+def until(holds: Callable[[], bool], seconds: float = 60.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines in which a path below the folder stands."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = entry.read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if f"{folder}/" in command:
+            found.append(command)
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_rehearsal_that_is_ended_leaves_nothing_and_says_what_it_has(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "tools.rehearsal", "--hosts", "3", "--floor", "600", "--fault", "none"]
+    started = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert until(lambda: len(list(tmp_path.glob("*/hosts/*/agent/records.jsonl"))) == 3)
+    assert processes_of(tmp_path)
+    started.send_signal(number)
+    _, told = started.communicate(timeout=60)
+    assert started.returncode == (-number if number == signal.SIGKILL else 128 + number)
+    # The outer process of a killed one has gone before the inner ones.
+    assert until(lambda: not processes_of(tmp_path)), processes_of(tmp_path)
+    assert until(lambda: not list(tmp_path.iterdir())), list(tmp_path.rglob("*"))
+    word = "SIGHUP" if number == signal.SIGKILL else number.name
+    assert f"ended by {word} with 0 of 3 pairs measured, 0 of them failed" in told
