@@ -3,7 +3,7 @@
 """The agent: runs its host's part of the timetable alone, from the first meeting to the last record.
 
 Each meeting waits for its peer as long as the peer's agent is there; who is gone costs little time, and less once
-others have told so. A host whose every test fails leaves its other tests out, so that it does not hold up the rest.
+others have told so. A host whose every test fails leaves its other tests out (quarantine.py).
 
 Stdlib only: the agent carries this file to the hosts.
 
@@ -21,6 +21,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._roce.hostplan import
 from ansible_collections.lium.cluster.plugins.module_utils._roce.loop import Loop
 from ansible_collections.lium.cluster.plugins.module_utils._roce.meeting import Bench, Runner
 from ansible_collections.lium.cluster.plugins.module_utils._roce.passmark import FAIL
+from ansible_collections.lium.cluster.plugins.module_utils._roce.quarantine import CLIENT, SERVER, Quarantine
 from ansible_collections.lium.cluster.plugins.module_utils._roce.records import Ends, not_measured
 
 #: A refused call, or a question that was answered with "not yet", is repeated after the first of these, later the
@@ -87,7 +88,9 @@ class Agent:
         self._up = 1 << self._numbers[plan.host]
         self._accused: dict[str, set[str]] = {}
         self._told: set[str] = set()
-        self._failed_with: set[str] = set()
+        self._quarantine = Quarantine(plan.host, plan.hosts, plan.quarantine_after)
+        self._appointments = {one.key: one for one in plan.appointments}
+        self._left_out: list[Appointment] = []
         self._good_s: list[float] = []
         own = plan.hosts[plan.host]
         self._exchange = Exchange(loop, plan.run, own[0].address, plan.control_port, self, plan.limits.patience_s)
@@ -100,7 +103,10 @@ class Agent:
     def declines(self, meeting: str) -> str | None:
         if self._state == "quarantined":
             return "quarantined"
-        return "past" if int(meeting.split("/", 1)[0]) < self._at or self._state == "done" else None
+        if int(meeting.split("/", 1)[0]) < self._at or self._state == "done":
+            return "past"
+        known = self._appointments.get(meeting)
+        return "quarantined" if known and self._quarantine.whose(known.tests) else None
 
     def heard(self, message: Mapping[str, Any]) -> None:
         self._told.add(str(message.get("from")))
@@ -109,14 +115,16 @@ class Agent:
     def _news(self) -> dict[str, Any]:
         """What agents tell each other on the side.
 
-        Whose agents are known to have started, and who could not be reached.
+        Whose agents are known to have started, who could not be reached, and whose tests fail.
         """
-        return {"up": f"{self._up:x}", "lost": {host: sorted(by) for host, by in self._accused.items()}}
+        lost = {host: sorted(by) for host, by in self._accused.items()}
+        return {"up": f"{self._up:x}", "lost": lost, **self._quarantine.news()}
 
     def _learn(self, news: Mapping[str, Any]) -> None:
         self._up |= int(news.get("up", "0"), 16)
         for host, accusers in news.get("lost", {}).items():
             self._accused.setdefault(host, set()).update(accusers)
+        self._quarantine.learn(news)
 
     # The run.
 
@@ -141,7 +149,8 @@ class Agent:
                 ended = "done"
             missed, left = left, []
             self._leave_out(missed, ended)
-            self._linger([(one.peer(self._plan.host), one.round) for one in missed])
+            left_out = [*self._left_out, *missed]
+            self._linger([(one.peer(self._plan.host), one.round) for one in left_out])
         finally:
             self._leave_out(left, "stopped")
             self._exchange.close()
@@ -163,7 +172,8 @@ class Agent:
         """What ends the run before the next meeting, ``done`` when nothing does. Waits while the platform measures."""
         if self._loop.clock() >= self._deadline:
             return "budget"
-        if self._plan.quarantine_after and len(self._failed_with) >= self._plan.quarantine_after and not self._good_s:
+        self._quarantine.judge()
+        if self._quarantine.over():
             return "quarantined"
         if self._loop.clock() - self._guarded >= _GUARD_S:
             while True:
@@ -188,6 +198,7 @@ class Agent:
         done = 0
         try:
             self._wait_for_round(appointment.round)
+            self._check_quarantine(appointment)
             link = self._meet(appointment, peer)
             for server, client, rail in appointment.tests:
                 self._test(link, self._ends(server, client, rail), rail, peer, alone=appointment.alone)
@@ -199,9 +210,19 @@ class Agent:
             self._miss(appointment, gone, done)
         finally:
             late = self._exchange.waiting.pop(appointment.key, None)
+            if late is not None:
+                with contextlib.suppress(LinkClosed):
+                    late.send({"skip": "quarantined" if self._quarantine.whose(appointment.tests) else "past"})
             for one in (link, late):
                 if one is not None:
                     one.close()
+
+    def _check_quarantine(self, appointment: Appointment) -> None:
+        """Raises :class:`Gone` where one of the two hosts leaves these tests out."""
+        host = self._quarantine.whose(appointment.tests)
+        if host is not None:
+            self._left_out.append(appointment)
+            raise self._skipped("quarantined", host)
 
     def _test(self, link: Link, ends: Ends, rail: int, peer: str, *, alone: bool) -> None:
         limits = self._plan.limits
@@ -215,9 +236,9 @@ class Agent:
             # The peer's limit counts for its own client; it may be as long as the plan's.
             record = self._runner.serve(link, ends, rail, self._plan.limits)
         self._write(record)
-        if record["status"] == FAIL:
-            self._failed_with.add(peer)
-        else:
+        good = record["status"] != FAIL
+        self._quarantine.count(CLIENT if ends.client == self._plan.host else SERVER, peer, good)
+        if good:
             self._good_s.append(record["duration_ms"] / 1000)
 
     def _meet(self, appointment: Appointment, peer: str) -> Link:
@@ -244,6 +265,7 @@ class Agent:
             if self._loop.clock() >= self._deadline:
                 raise Gone("budget", self._plan.host, "the time was used up while waiting for the peer")
             told = self._ask(peer)
+            self._check_quarantine(appointment)
             if told is None:
                 self._lost(peer)
                 raise Gone("peer_lost", peer, "the peer's agent has gone")
@@ -326,7 +348,7 @@ class Agent:
 
     def _skipped(self, reason: str, peer: str) -> Gone:
         if reason == "quarantined":
-            return Gone("quarantined", peer, "the peer's every test had failed")
+            return Gone("quarantined", peer, f"every test of {peer} had failed")
         return Gone("peer_lost", peer, "the peer went on without this meeting")
 
     def _lost(self, host: str) -> None:

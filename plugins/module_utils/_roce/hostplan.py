@@ -40,7 +40,7 @@ class Plan(NamedTuple):
     """What a host's agent gets: ``plan.py`` makes it.
 
     ``rounds`` names the hosts of each round where rounds must not overlap, as in a rerun; it is empty in a sweep.
-    ``quarantine_after``: so many hosts failed with, and none good, end a host's tests; 0 never does.
+    ``quarantine_after``: so many hosts failed with, and none good, end a host's tests (quarantine.py).
     """
 
     run: str

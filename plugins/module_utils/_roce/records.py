@@ -34,7 +34,7 @@ _SIZE = 65536
 #: Why a test did not take place, and what that means for its pair: neither proven nor failed.
 NOT_MEASURED_CAUSES = {
     "peer_lost": "the other host's agent could not be reached",
-    "quarantined": "every test of a host had failed, so the rest of its tests was left out",
+    "quarantined": "every test of a host had failed, or all in one direction, so its other ones were left out",
     "budget": "the time for the whole verification was used up",
     "stopped": "the verification was stopped",
     "locked": "another verification runs on a host",

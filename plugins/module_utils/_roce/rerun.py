@@ -7,12 +7,14 @@ For internal use of the collection; may change in any release.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from ansible_collections.lium.cluster.plugins.module_utils._roce import culprit
 from ansible_collections.lium.cluster.plugins.module_utils._roce.culprit import Guilty, Outcome
+from ansible_collections.lium.cluster.plugins.module_utils._roce.quarantine import FEW
 from ansible_collections.lium.cluster.plugins.module_utils._roce.timetable import LinkTest
 
 
@@ -45,6 +47,22 @@ def plan_reruns(
     shared = _disjoint(_other_rails_and_roles(suspects, outcomes, rails, sick))[: max(1, limit - 2)]
     repeats = list(dict.fromkeys(_representatives(suspects, outcomes, sick)))[: limit - len(shared)]
     return [RerunRound((test,), True) for test in repeats] + [RerunRound(tuple(tests), False) for tests in shared]
+
+
+def resume(outcomes: Sequence[Outcome], left_out: Collection[LinkTest]) -> list[RerunRound]:
+    """Rounds for the tests that a quarantine left out too early: those of two hosts that are both in trouble.
+
+    Behind a cut link the hosts of the smaller side fail with all others, and some leave their tests out before they
+    have met each other. Whether they are good together is what tells a cut from sick hosts.
+    """
+    failed: dict[str, set[str]] = defaultdict(set)
+    for outcome in outcomes:
+        if outcome.bad:
+            failed[outcome.test.server].add(outcome.test.client)
+            failed[outcome.test.client].add(outcome.test.server)
+    troubled = {host for host, peers in failed.items() if len(peers) > FEW}
+    tests = sorted(test for test in left_out if troubled.issuperset(test[:2]))
+    return [RerunRound(tuple(own), False) for own in _disjoint(tests)]
 
 
 def _representatives(suspects: Sequence[Guilty], outcomes: Sequence[Outcome], sick: set[str]) -> Iterable[LinkTest]:

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether something listens on a TCP port of this host, without touching it.
 
-A connection would not do: perftest's server takes the first one for its client. The kernel is asked over netlink for the
-listening sockets of that port alone, as ``ss`` does (host-contract 5.2). /proc/net/tcp, the way out where that is not
-to be had, makes the kernel walk its whole table of connections: milliseconds at each look, at the moment when a test
-is about to start.
+A connection would not do: perftest's server takes the first one for its client. The kernel is asked over netlink for
+the listening sockets of that port alone, as ``ss`` does (host-contract 5.2). /proc/net/tcp, the way out where that is
+not to be had, makes the kernel walk its whole table of connections: milliseconds at each look, at the moment when a
+test is about to start.
 
 Stdlib only: the agent carries this file to the hosts.
 

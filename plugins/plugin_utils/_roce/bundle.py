@@ -31,6 +31,7 @@ _MODULES = (
     "_roce.meeting",
     "_roce.passmark",
     "_roce.perftest",
+    "_roce.quarantine",
     "_roce.records",
     "_roce.sockets",
 )

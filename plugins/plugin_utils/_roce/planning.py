@@ -22,9 +22,15 @@ from ansible_collections.lium.cluster.plugins.module_utils._roce.plan import (
     rerun_plans,
     sweep_plans,
 )
-from ansible_collections.lium.cluster.plugins.module_utils._roce.rerun import RerunRound, plan_reruns
+from ansible_collections.lium.cluster.plugins.module_utils._roce.rerun import RerunRound, plan_reruns, resume
 from ansible_collections.lium.cluster.plugins.module_utils._roce.timetable import Round, timetable
-from ansible_collections.lium.cluster.plugins.plugin_utils._roce.results import joined, load, outcomes, still_proven
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.results import (
+    joined,
+    load,
+    outcomes,
+    still_proven,
+    test_of,
+)
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.runfolder import SWEEP, RunFolder
 
 PLATFORM = "platform"
@@ -210,8 +216,10 @@ def plan_reruns_of(folder: RunFolder, wanted: bool) -> Planned:
     tables: list[list[RerunRound]] = []
     for hosts in run["segments"].values() if wanted else ():
         members = set(hosts)
-        own = outcomes(record for record in records if record["a"] in members)
-        tables.append(plan_reruns(own, {host: range(len(rails[host])) for host in hosts}))
+        seen = [record for record in records if record["a"] in members]
+        own = outcomes(seen)
+        left_out = {test_of(record) for record in seen if record["class"] == "quarantined"}
+        tables.append(plan_reruns(own, {host: range(len(rails[host])) for host in hosts}) + resume(own, left_out))
     # A test that is alone in its segment is not alone while another segment's runs, but shares no link with it.
     rounds = [
         RerunRound(tuple(test for again in side for test in again.tests), all(again.alone for again in side))
@@ -220,7 +228,7 @@ def plan_reruns_of(folder: RunFolder, wanted: bool) -> Planned:
     plans = rerun_plans(_options(run), rails, rounds)
     counts = {"rounds": len(rounds), "tests": sum(len(again.tests) for again in rounds)}
     summary = (
-        f"{counts['tests']} tests again in {len(rounds)} rounds, to find the guilty part"
+        f"{counts['tests']} tests more in {len(rounds)} rounds, to find the guilty part"
         if rounds
         else "Nothing to repeat"
     )

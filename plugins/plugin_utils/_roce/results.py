@@ -61,7 +61,8 @@ def with_reruns(swept: Mapping[LinkTest, dict[str, Any]], again: Mapping[LinkTes
         if record["status"] in NO_TEST:
             continue
         if before is None or not record["alone"]:
-            final.setdefault(test, dict(record))
+            if before is None or before["status"] in NO_TEST:
+                final[test] = dict(record)
             continue
         both = {"isolated": record["gigabits_per_second"], "loaded": before["gigabits_per_second"]}
         final[test] = {**record, **both}
