@@ -26,7 +26,7 @@ from tools.rehearsal.fabric import Fabric, Fault
 from tools.rehearsal.faults import KINDS, make_fault
 from tools.rehearsal.hosts import NETWORK, addresses, write_inventory
 from tools.rehearsal.lifeline import Interrupted, inside, run_inside, watch
-from tools.rehearsal.model_server import FLOOR_S, ModelServer
+from tools.rehearsal.model_server import FLOOR_S, RETRY_S, ModelServer
 from tools.rehearsal.playbook import run_playbook, warm_python
 from tools.rehearsal.simulation import hosts_of
 
@@ -80,7 +80,7 @@ def _rehearse(options: argparse.Namespace, fabric: Fabric, faults: Sequence[Faul
     programs.mkdir()
     build_perftest(programs)
     socket = folder / "model.sock"
-    server = ModelServer(fabric, addresses(fabric), floor_s=options.floor)
+    server = ModelServer(fabric, addresses(fabric), floor_s=options.floor, retry_s=RETRY_S * options.floor / FLOOR_S)
     _serve(server, socket)
     variables: dict[str, Any] = {"roce_verify_mode": "full" if options.full else "platform"}
     if options.full:

@@ -47,6 +47,7 @@ def run_playbook(folder: Path, forks: int) -> int:
     """Runs the playbook over ``inventory.json`` in a folder; answers its exit code. A signal ends it first."""
     environ = {
         **{key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")},
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
         "ANSIBLE_COLLECTIONS_PATH": str(ROOT),
         "TMPDIR": str(folder),  # where the run folder is made
         "ANSIBLE_HOME": str(folder / "ansible"),

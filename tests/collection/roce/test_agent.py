@@ -20,7 +20,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._roce.rerun import Re
 from ansible_collections.lium.cluster.plugins.module_utils._roce.timetable import LinkTest, timetable
 
 from tests.collection.roce.agents import Agents, children_of
-from tools.rehearsal.fabric import CableFault, GroupFault, HostFault, PathFault
+from tools.rehearsal.fabric import CableFault, HostFault, PathFault
 
 Make = Callable[..., Agents]
 
@@ -133,21 +133,6 @@ def test_a_cable_that_is_dead_one_way_costs_only_the_tests_of_that_way(make_agen
         assert len(records) == 13
         assert {record["status"] for record in records if "gpu05" not in (record["a"], record["b"])} == {"OK"}
         assert {record["class"] for record in records if record["status"] == "NOT_MEASURED"} <= {"quarantined"}
-
-
-def test_behind_a_cut_link_every_pair_is_measured(make_agents: Make) -> None:
-    """Hosts that meet those beyond the cut first have many failed tests and no good one, by no fault of their own."""
-    agents = make_agents(12, GroupFault(1), leaf=6, retry_s=0.1)
-    agents.start(sweep(agents))
-    agents.wait()
-    statuses = {
-        (record["a"], record["b"]): record["status"] for host in agents.addresses for record in agents.records(host)
-    }
-    fabric = agents.model.server.fabric
-    assert statuses == {
-        (a, b): "OK" if fabric.leaf(a) == fabric.leaf(b) else "FAIL"
-        for a, b in itertools.combinations(sorted(agents.addresses), 2)
-    }
 
 
 def test_an_agent_that_is_killed_costs_the_others_no_time(make_agents: Make) -> None:

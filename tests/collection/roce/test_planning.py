@@ -54,7 +54,11 @@ def options(**given: Any) -> dict[str, Any]:
 
 
 def finish(
-    folder: RunFolder, failing: set[frozenset[str]] = frozenset(), pass_name: str = SWEEP, lost: set[str] = frozenset()
+    folder: RunFolder,
+    failing: set[frozenset[str]] = frozenset(),
+    pass_name: str = SWEEP,
+    lost: set[str] = frozenset(),
+    left_out: set[frozenset[str]] = frozenset(),
 ) -> dict[str, Any]:
     """What agents would send: every test of the plans good at 195 Gb/s, but those of the failing pairs."""
     ends = {}
@@ -70,6 +74,9 @@ def finish(
                 ends_of = Ends(server, client, own.hosts[server][number], own.hosts[client][number])
                 if lost & {server, client}:
                     rows.append(not_measured(ends_of, number, own.settings, "peer_lost", measured_at=NOW.isoformat()))
+                    continue
+                if frozenset((server, client)) in left_out:
+                    rows.append(not_measured(ends_of, number, own.settings, "quarantined", measured_at=NOW.isoformat()))
                     continue
                 bad = frozenset((server, client)) in failing
                 reading = read(End(1, DROP)) if bad else Reading(195.0, None, 4096)
@@ -134,6 +141,35 @@ def test_a_sick_host_is_named_and_left_out(tmp_path: Path) -> None:
     assert "host gpu02 (5 pairs)" in screen
     assert "UDP 4791" in screen
     assert "5 of 6 hosts" in screen
+
+
+def test_what_a_quarantine_left_out_behind_a_cut_link_is_measured_after_all(tmp_path: Path) -> None:
+    """Three of ten hosts stand behind the cut; gpu00 met all beyond it first and left the rest out."""
+    cut = {frozenset((f"gpu{a:02}", f"gpu{b:02}")) for a in range(3) for b in range(3, 10)}
+    left_out = {frozenset(("gpu00", f"gpu{number:02}")) for number in (1, 2, 3)}
+    folder = RunFolder(str(tmp_path))
+    folder.write_plans(SWEEP, plan_sweep(options(), looks(10), folder, "run-1", NOW).plans)
+    ends = finish(folder, cut, left_out=left_out)
+    again = plan_reruns_of(folder, True)
+    measured_again = {frozenset(row[1:3]) for plan in again.plans.values() for row in plan["appointments"]}
+    # Not the pair beyond the cut: its other host failed with two only.
+    assert left_out & measured_again == {frozenset(("gpu00", "gpu01")), frozenset(("gpu00", "gpu02"))}
+    folder.write_plans(RERUN, again.plans)
+    finish(folder, cut, RERUN)
+    (fabric,) = conclude(folder, ends, {}, NOW).fabrics
+    assert [(part.kind, part.hosts) for part in fabric.guilty] == [("group", ("gpu00", "gpu01", "gpu02"))]
+    assert (len(fabric.good), len(fabric.failed)) == (45 - 21, 21 - 1)
+    assert len(fabric.sellable.hosts) == 7
+
+
+def test_what_a_sick_host_left_out_stays_left_out(tmp_path: Path) -> None:
+    failing = {frozenset(("gpu02", f"gpu{number:02}")) for number in range(3, 8)}
+    left_out = {frozenset(("gpu02", f"gpu{number:02}")) for number in (0, 1, 8, 9)}
+    folder = RunFolder(str(tmp_path))
+    folder.write_plans(SWEEP, plan_sweep(options(), looks(10), folder, "run-1", NOW).plans)
+    finish(folder, failing, left_out=left_out)
+    again = plan_reruns_of(folder, True)
+    assert not left_out & {frozenset(row[1:3]) for plan in again.plans.values() for row in plan["appointments"]}
 
 
 def test_the_file_of_results(tmp_path: Path) -> None:

@@ -49,6 +49,18 @@ def test_the_matrix_the_sellable_set_and_the_guilty_part(tmp_path: Path) -> None
     assert "MUST_FIX  roce.pairs" in screen
 
 
+def test_behind_a_cut_link_every_pair_is_measured_and_the_link_is_guilty(tmp_path: Path) -> None:
+    """The first host meets all beyond the cut before its own side, so for a while it looks sick."""
+    results = tmp_path / "results.json"
+    done, report = rehearse("--hosts", "12", "--leaf-size", "6", "--fault", "group", results=results)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (verdict,) = report["fabrics"]
+    assert [(part["part"], len(part["hosts"])) for part in verdict["guilty"]] == [("group", 6)]
+    assert verdict["proven"] == 2 * 15
+    assert len(verdict["sellable"]["hosts"]) == 6
+    assert "THE VERDICT DIFFERS" not in done.stdout
+
+
 def test_a_second_run_measures_only_what_is_open_and_a_new_host(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
     done, first = rehearse("--hosts", "4", "--fault", "none", results=results)
