@@ -142,6 +142,7 @@ def _conclude(
         "collisions": len(server.collisions),
         "wall_s": round(wall, 1),
         "ideal_s": round(report["rounds"] * options.floor, 1),
+        "busiest_s": round(_busiest(report["records"]), 1),
         **_agents(homes),
         "tests_own_s": round(sum(row["duration_ms"] for row in report["records"]) / 1000, 1),
         "controller_cpu_s_per_host": round((usage.ru_utime + usage.ru_stime) / len(fabric.hosts), 2),
@@ -153,8 +154,9 @@ def _conclude(
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
     print(
         f"{figures['pairs']} pairs in {figures['rounds']} rounds: {figures['wall_s']} s"
-        f" ({figures['ideal_s']} s of it are perftest's own time), {figures['tests']} tests, at most"
-        f" {figures['most_at_once']} at once, {figures['collisions']} collisions;"
+        f" ({figures['ideal_s']} s of it are perftest's own time, {figures['busiest_s']} s on the host whose tests took"
+        f" longest), {figures['tests']} tests, at most {figures['most_at_once']} at once, {figures['collisions']}"
+        f" collisions;"
         f" {figures['controller_cpu_s_per_host']} CPU-s a host, {figures['controller_memory_mib']} MiB"
     )
     print(f"planted: {', '.join(map(str, faults)) or 'nothing'}")
@@ -162,6 +164,15 @@ def _conclude(
     print(f"sellable together: {len(verdict['sellable']['hosts'])} of {len(fabric.hosts)}")
     print("the verdict names what was planted" if agrees else "THE VERDICT DIFFERS from what was planted")
     return 0 if agrees and not server.collisions else 1
+
+
+def _busiest(records: Sequence[dict[str, Any]]) -> float:
+    """The seconds of all tests of the host with most: less than that no timetable can take."""
+    own: dict[str, float] = {}
+    for record in records:
+        for host in (record["a"], record["b"]):
+            own[host] = own.get(host, 0.0) + record["duration_ms"] / 1000
+    return max(own.values(), default=0.0)
 
 
 def so_far(homes: Path, fabric: Fabric) -> str:
