@@ -8,6 +8,7 @@ A collection can take minutes in which Ansible shows nothing, so one of the host
 from __future__ import annotations
 
 import base64
+import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.bundle import agent_file
-from ansible_collections.lium.cluster.plugins.plugin_utils._roce.runfolder import RunFolder
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.runfolder import RunFolder, pack
 
 display = Display()
 
@@ -40,8 +41,11 @@ class ActionModule(ActionBase):
             plan = folder.read_plan(pass_name, host)
             if plan is None:
                 return {**result, "changed": False, "skipped": True, "skip_reason": "no test of this host is due"}
-            arguments["_plan"] = {"run": plan["run"]} if state == "collected" else plan
-            if state != "collected":
+            if state == "collected":
+                arguments["_run"] = plan["run"]
+            else:
+                # Packed: Ansible walks every value of an argument several times, and a plan names all hosts.
+                arguments["_plan"] = pack(json.dumps(plan, separators=(",", ":")))
                 arguments["_program"] = base64.b64encode(agent_file()).decode()
         if state == "collected" and _teller(folder, pass_name, variables.get("ansible_play_hosts") or []) == host:
             done = self._collect(arguments, variables, sum(len(row[3]) for row in plan["appointments"]))

@@ -81,7 +81,9 @@ count:
 """
 
 import base64
+import json
 import sys
+import zlib
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lium.cluster.plugins.module_utils._roce.remote import AgentError, RemoteAgent
@@ -96,9 +98,11 @@ def main() -> None:
             "wait_s": {"type": "float", "default": 600},
             "folder": {"type": "path", "default": "/var/lib/lium-cluster/roce"},
             "lock": {"type": "path", "default": "/run/lock/lium-roce.lock"},
-            # Set by the action plug-in: the plan from the run folder, and the agent's file in base64.
-            "_plan": {"type": "dict"},
+            # Set by the action plug-in: the plan from the run folder, compressed and in base64; the agent's file in
+            # base64; and the run whose records are collected.
+            "_plan": {"type": "str"},
             "_program": {"type": "str"},
+            "_run": {"type": "str"},
         },
         supports_check_mode=True,
     )
@@ -110,9 +114,10 @@ def main() -> None:
         if module.check_mode:
             module.exit_json(changed=params["state"] == "started", skipped=True, msg="tests do not run in check mode")
         if params["state"] == "started":
+            plan = json.loads(zlib.decompress(base64.b64decode(params["_plan"])))
             program = base64.b64decode(params["_program"])
-            module.exit_json(changed=agent.start(params["_plan"], program, sys.executable))
-        collected = agent.collect(params["_plan"]["run"], params["wait_s"])
+            module.exit_json(changed=agent.start(plan, program, sys.executable))
+        collected = agent.collect(params["_run"], params["wait_s"])
         module.exit_json(changed=False, **collected)
     except AgentError as exc:
         module.fail_json(msg=str(exc), failure={"code": exc.code, "details": str(exc)})

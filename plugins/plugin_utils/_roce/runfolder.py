@@ -78,6 +78,11 @@ class RunFolder:
             stream.write(text)
 
 
+def pack(text: str) -> str:
+    """A text as the module roce_agent takes and gives it: compressed, in base64."""
+    return base64.b64encode(zlib.compress(text.encode())).decode()
+
+
 def _file(host: str) -> str:
     """An inventory name as the name of a file."""
     return quote(host, safe="")
