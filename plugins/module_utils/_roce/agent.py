@@ -103,10 +103,10 @@ class Agent:
     def declines(self, meeting: str) -> str | None:
         if self._state == "quarantined":
             return "quarantined"
-        if int(meeting.split("/", 1)[0]) < self._at or self._state == "done":
-            return "past"
         known = self._appointments.get(meeting)
-        return "quarantined" if known and self._quarantine.whose(known.tests) else None
+        if known and self._quarantine.whose(known.tests):
+            return "quarantined"
+        return "past" if int(meeting.split("/", 1)[0]) < self._at or self._state == "done" else None
 
     def heard(self, message: Mapping[str, Any]) -> None:
         self._told.add(str(message.get("from")))
