@@ -72,7 +72,11 @@ class Quarantine:
             self._out[host] = self._out.get(host, frozenset()) | frozenset(roles)
 
     def _roles(self, after: int) -> set[str]:
-        """The roles in which so many hosts were failed with, and none was good."""
-        if not self._good and len(self._failed[SERVER] | self._failed[CLIENT]) >= after:
+        """The roles in which so many hosts were failed with, and none was good.
+
+        A host can have one role for many rounds in a row: that says nothing of the other one, which counts only once it
+        has failed as well.
+        """
+        if not self._good and all(self._failed.values()) and len(set().union(*self._failed.values())) >= after:
             return {SERVER, CLIENT}
         return {role for role, peers in self._failed.items() if role not in self._good and len(peers) >= after}

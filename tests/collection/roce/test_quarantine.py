@@ -27,6 +27,16 @@ def test_a_host_that_fails_in_both_roles_is_out() -> None:
     assert own.whose([("gpu08", "gpu09", 0)]) is None
 
 
+def test_a_role_that_was_not_tried_yet_stays_in() -> None:
+    own = after(failed(SERVER, 9))
+    assert not own.over()
+    assert own.whose([("gpu00", "gpu12", 0)]) == "gpu00"
+    assert own.whose([("gpu12", "gpu00", 0)]) is None
+    own.count(CLIENT, "gpu12", False)
+    own.judge()
+    assert own.over()
+
+
 def test_one_less_is_not_enough_and_one_peer_counts_once() -> None:
     assert not after(failed(SERVER, 2) + failed(CLIENT, 1, 3)).over()
     assert not after(failed(SERVER, 1) * 10).over()
