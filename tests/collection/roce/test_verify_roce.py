@@ -72,7 +72,7 @@ def test_a_second_run_measures_only_what_is_open_and_a_new_host(tmp_path: Path) 
     assert {row["measured_at"] for row in first["records"]} <= {row["measured_at"] for row in second["records"]}
 
 
-def until(holds: Callable[[], bool], seconds: float = 60.0) -> bool:
+def until(holds: Callable[[], bool], seconds: float = 180.0) -> bool:
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
