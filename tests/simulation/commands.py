@@ -17,6 +17,7 @@ from pulumi_lium.recovery.stack import PulumiFailed
 from pulumi_lium.recovery.survey import survey
 
 from .engine import Checkpoint, Resource, over_the_wire
+from .network import OTHER, OURS
 from .schedule import Step
 from .wire import SETTINGS
 from .world import STACK, World
@@ -29,6 +30,7 @@ class MayStillBill(LiumError):
 def run_command(world: World, step: Step) -> None:
     """One command in a new process. Raises `LiumError` where it fails, `Killed` where it dies."""
     ctx = world.start()
+    world.network.key = OTHER if step.foreign_key else OURS
     try:
         match step.verb:
             case "up":
@@ -51,6 +53,7 @@ def run_command(world: World, step: Step) -> None:
             case _:
                 raise AssertionError(step.verb)
     finally:
+        world.network.key = OURS
         world.network.held = frozenset()
         world.end()
 
@@ -192,8 +195,8 @@ class _Stack:
 def _export(world: World, ctx: Context) -> StackExport:
     """`pulumi stack export`, as the product reads it."""
     text = json.dumps(export_document(world.checkpoint))
-    now, told = ctx.clock.now(), world.told_same_key
-    return parse_export(text, "the export", base_url=SETTINGS.base_url, now=now, same_key=told)
+    same_key = world.told_same_key and world.network.key == OURS
+    return parse_export(text, "the export", base_url=SETTINGS.base_url, now=ctx.clock.now(), same_key=same_key)
 
 
 def export_document(checkpoint: Checkpoint) -> dict[str, Any]:

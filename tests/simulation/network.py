@@ -107,6 +107,8 @@ class Network:
         self.our_pods: dict[str, Cluster] = {}
         self.resource = ""
         """Whose verb runs now."""
+        self.key = OURS
+        """The key of the command that is running."""
         self.held: frozenset[str] = frozenset()
         """Clusters that a command must leave alone, as the state holds them."""
         self.unnoted = False
@@ -177,13 +179,13 @@ class Network:
                 return Reply(200, self._listing(), {})
             if label == "order":
                 return self._order(_Late(self.clock.at, body, key, self.resource, self.disks), **how)
-            return Reply(200, _SERVE[label](market, segments, body), {})
+            return Reply(200, _SERVE[label](market, self.key, segments, body), {})
         except Refusal as refusal:
             headers = {name.lower(): value for name, value in refusal.headers.items()}
             return Reply(refusal.status, refusal.envelope("req-1"), headers)
 
     def _listing(self) -> list[dict[str, Any]]:
-        rows = self.market.list_pods(OURS)
+        rows = self.market.list_pods(self.key)
         if self._lag and self._listed_from:
             now = self.clock.at
             self._listed_from = {pod: at for pod, at in self._listed_from.items() if at > now}
@@ -214,7 +216,7 @@ class Network:
         if segments[1] not in known:
             self.counts.foreign += 1
             self.counts.notes.append(f"a write to {'/'.join(segments)}, which is not ours")
-        elif segments[0] == "clusters" and self.ours[segments[1]].removed_at is None:
+        elif segments[0] == "clusters" and self.key == OURS and self.ours[segments[1]].removed_at is None:
             self.ours[segments[1]].removed_at = self.clock.at
         if segments[1] in self.held:
             self.counts.owned += 1
@@ -361,15 +363,15 @@ def _label(method: str, segments: list[str]) -> str:
     return {"executors": "offers", "templates": "templates", "version": "version", "users": "me"}[segments[0]]
 
 
-_SERVE: dict[str, Callable[[Market, list[str], Any], Any]] = {
-    "offers": lambda market, segments, body: market.offers(OURS),
-    "templates": lambda market, segments, body: market.templates(OURS),
-    "version": lambda market, segments, body: market.version(),
-    "me": lambda market, segments, body: market.me(OURS),
-    "get": lambda market, segments, body: market.get_pod(OURS, segments[1]),
-    "events": lambda market, segments, body: market.pod_events(OURS, segments[1]),
-    "delete": lambda market, segments, body: market.delete_cluster(OURS, segments[1]),
-    "delete_pod": lambda market, segments, body: market.delete_pod(OURS, segments[1]),
-    "ttl": lambda market, segments, body: market.schedule_removal(OURS, segments[1], body),
-    "untime": lambda market, segments, body: market.cancel_removal(OURS, segments[1]),
+_SERVE: dict[str, Callable[[Market, str, list[str], Any], Any]] = {
+    "offers": lambda market, key, segments, body: market.offers(key),
+    "templates": lambda market, key, segments, body: market.templates(key),
+    "version": lambda market, key, segments, body: market.version(),
+    "me": lambda market, key, segments, body: market.me(key),
+    "get": lambda market, key, segments, body: market.get_pod(key, segments[1]),
+    "events": lambda market, key, segments, body: market.pod_events(key, segments[1]),
+    "delete": lambda market, key, segments, body: market.delete_cluster(key, segments[1]),
+    "delete_pod": lambda market, key, segments, body: market.delete_pod(key, segments[1]),
+    "ttl": lambda market, key, segments, body: market.schedule_removal(key, segments[1], body),
+    "untime": lambda market, key, segments, body: market.cancel_removal(key, segments[1]),
 }

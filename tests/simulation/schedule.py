@@ -16,8 +16,8 @@ class Step:
     """One command, `wait` seconds after the last.
 
     `verb`: `up`, `destroy`, `refresh`, `sweep`, `sweep --stack-export`, `recover` or `teardown`. `bare`: the runner's
-    disk is a new one. `busy`: others hold the two machines that an order would take first. `nodes`, `ttl` and
-    `resources` are what the program asks for.
+    disk is a new one. `foreign_key`: the command runs with the key of another account; never `up`. `busy`: others hold
+    the two machines that an order would take first. `nodes`, `ttl` and `resources` are what the program asks for.
     """
 
     verb: str = "up"
@@ -25,6 +25,7 @@ class Step:
     kill: Kill | None = None
     faults: tuple[Fault, ...] = ()
     bare: bool = False
+    foreign_key: bool = False
     busy: bool = False
     nodes: int = 2
     ttl: str | None = None
@@ -67,6 +68,8 @@ def schedule_of(seed: int) -> Schedule:
     ttl = "8h" if draw() < 0.4 else None
     resources = ("train", "eval") if draw() < 0.15 else ("train",)
     nodes = 3 if draw() < 0.1 else 2
+    # Drawn apart, so that a seed's other draws do not depend on it.
+    keys = random.Random(f"keys of {seed}")
     steps = []
     for place in range(rng.choice((1, 1, 2, 2, 2, 3, 4))):
         verb = "up" if place == 0 else rng.choice(_VERBS)
@@ -81,6 +84,7 @@ def schedule_of(seed: int) -> Schedule:
                 kill=_kill(rng) if draw() < 0.65 else None,
                 faults=tuple(_fault(rng) for _ in range(rng.choice((0, 0, 0, 0, 1, 1, 2)))),
                 bare=place > 0 and draw() < 0.15,
+                foreign_key=verb != "up" and keys.random() < 0.15,
                 busy=draw() < 0.3,
                 nodes=nodes,
                 ttl=ttl,

@@ -87,7 +87,8 @@ def play(world: World, step: Step, verdict: Verdict) -> bool:
     world.network.others(step.busy)
     world.points.begin(step.kill)
     world.network.begin(step.faults)
-    world.say(f"$ {step.verb}{' on a bare disk' if step.bare else ''}")
+    another = " with the key of another account" if step.foreign_key else ""
+    world.say(f"$ {step.verb}{' on a bare disk' if step.bare else ''}{another}")
     try:
         run_command(world, step)
     except Killed:
@@ -123,7 +124,7 @@ def _recover(world: World, verdict: Verdict) -> None:
         verbs.insert(0, "sweep --name-prefix")
     for verb in verbs:
         wait = _BETWEEN if verb == "sweep --name-prefix" else 0.0
-        step = replace(last, verb=verb, wait=wait, kill=None, faults=(), bare=bare)
+        step = replace(last, verb=verb, wait=wait, kill=None, faults=(), bare=bare, foreign_key=False)
         for _ in range(_TRIES):
             if play(world, step, verdict):
                 break

@@ -166,6 +166,20 @@ def what_the_state_holds_counts_as_a_leftover() -> Iterator[dict[str, Any]]:
         yield {}
 
 
+@mutant("orphans", within=2000)
+def an_order_that_another_s_listing_does_not_show_is_given_up() -> Iterator[dict[str, Any]]:
+    with patch.object(survey, "require_holder_of_order", lambda ctx, intent: None):
+        yield {}
+
+
+@mutant("wrong", within=400)
+def a_cluster_that_another_s_listing_does_not_show_is_gone() -> Iterator[dict[str, Any]]:
+    with ExitStack() as patches:
+        for module in (remove, read):
+            patches.enter_context(patch.object(module, "require_holder", lambda ctx, cluster_id, state: None))
+        yield {}
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_fault_is_caught(name: str) -> None:
     fault, breaks, within = MUTANTS[name]
