@@ -81,7 +81,7 @@ def teardown(
         export = parse_export(text, source, base_url=base_url, now=now(), same_key=same_key)
     interruption.export = export
     if export is None:
-        say(f"There is no stack {stack}: only interrupted orders of it are looked for.")
+        say(f"There is no stack {stack}: interrupted orders of it, and clusters with its mark, are looked for.")
     job = Teardown(
         stack=pulumi,
         contexts=contexts_of(intents, os.environ, told, config=config, require_caller=interruption.require_patience),

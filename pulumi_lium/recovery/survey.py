@@ -146,8 +146,7 @@ def survey(
 
     `ours` limits the journal's intents by owner, to those of one stack, whose state `export` is (None: it has none).
     `stacks` (`organization/project/stack`) are looked for by their marks, beside those of the export.
-    Raises `NothingKnown` where a listing
-    cannot be read, and what an unreadable intent raises.
+    Raises `NothingKnown` where a listing cannot be read, and what an unreadable intent raises.
     """
     entries = [entry for entry in journal.look() if ours is None or ours(entry.intent.owner)]
     names = {None} | {entry.intent.account for entry in entries if not entry.held}

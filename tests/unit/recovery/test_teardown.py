@@ -32,7 +32,7 @@ class Stack:
 
     def __init__(self, world: World, *states: dict[str, Any], pending: tuple[dict[str, Any], ...] = ()) -> None:
         self._world, self.states, self.pending = world, list(states), list(pending)
-        self.fails = False
+        self.fails = self.is_missing = False
         self.calls: list[str] = []
 
     def owns(self, owner: str) -> bool:
@@ -73,12 +73,13 @@ class Stack:
         process = Process(self._world, journal, seed=99, key=key)
         now = process.ctx.clock.now
         stack: Any = self
+        export = parse_export(self.export(), "the export", base_url=BASE_URL, now=now(), same_key=same_key)
         try:
             return Teardown(
                 stack=stack,
                 contexts=lambda account: replace(process.ctx),
                 journal=process.intents,
-                export=parse_export(self.export(), "the export", base_url=BASE_URL, now=now(), same_key=same_key),
+                export=None if self.is_missing else export,
                 lock_age=timedelta(0),
                 report=process.told.append,
                 now=now,
@@ -205,6 +206,13 @@ def test_a_cluster_with_the_mark_of_the_stack_is_named_by_every_teardown(
     remove(world.ctx, lost.cluster_id, lost.state)
     assert named(stack.torn_down(journal)) == []
     assert stack.calls[-1] == "remove"
+
+
+def test_it_is_named_where_the_stack_is_missing(world: World, tmp_path: Path, journal: Path) -> None:
+    lost = Process(world, tmp_path / "lost").order()
+    stack = Stack(world)
+    stack.is_missing = True
+    assert named(stack.torn_down(journal)) == [(lost.cluster_id, 32.0)]
 
 
 def test_a_cluster_of_a_stack_of_another_name_is_no_stranger(world: World, tmp_path: Path, journal: Path) -> None:
