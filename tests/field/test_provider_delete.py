@@ -16,7 +16,7 @@ def test_b02_a_delete_that_fails_is_no_delete() -> None:
     story = Story("B02")
     world = told(story)
     with pytest.raises(OperationTimeout) as error:
-        remove(world.ctx, CLUSTER, story.read("state.json"), timeout=1)
+        remove(world.ctx, CLUSTER, story.read("state.json"), timeout=0.3)
     assert deletes(world) == 2
     assert POD.format(1) in str(error.value)
     assert "May still bill $32.00 an hour" in str(error.value)
@@ -29,7 +29,7 @@ def test_b03_one_member_that_stays_is_named_and_goes_with_the_next_destroy() -> 
     refused, stays, *rest = story.steps
     world = told(story, [refused, refused, stays, *rest])
     with pytest.raises(OperationTimeout) as error:
-        remove(world.ctx, CLUSTER, {"nodes": 3.0}, timeout=1)
+        remove(world.ctx, CLUSTER, {"nodes": 3.0}, timeout=0.3)
     assert f"rank 1 (pod {POD.format(2)})" in str(error.value)
     assert "executor did not answer" in str(error.value)
     assert "May still bill $16.00 an hour" in str(error.value)
