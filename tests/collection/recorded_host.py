@@ -12,6 +12,8 @@ from pathlib import Path
 
 from tests.collection.lossless import outputs
 
+RECORDED = Path(__file__).parents[1] / "fixtures" / "recorded"
+
 PROC_NET_HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"
 EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 
@@ -35,6 +37,11 @@ class RecordedHost:
 
     def answer(self, line: str, stdout: str = "", rc: int = 0, stderr: str = "") -> None:
         self.commands[line] = {"rc": rc, "stdout": stdout, "stderr": stderr}
+
+    def answer_as_recorded(self, line: str, name: str) -> None:
+        """The answer of a file in ``tests/fixtures/recorded``."""
+        answer = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
+        self.commands[line] = {key: answer[key] for key in ("rc", "stdout", "stderr")}
 
     def remove(self, prefix: str) -> None:
         """Takes away all files, links and folders below a path."""
@@ -142,6 +149,10 @@ def add_device(host: RecordedHost, card: Card, index: int, address: str | None, 
         host.folders.add("/sys/module/ib_umad")
         return name
     host.files[f"{pci}/net/{netdev}/mtu"] = host.files[f"/sys/class/net/{netdev}/mtu"] = "9000"
+    host.files[f"/sys/class/net/{netdev}/address"] = f"94:6d:ae:11:22:{index:02x}"
+    host.answer_as_recorded("arping -V", "arping-version")
+    if address:
+        host.answer_as_recorded(f"arping -D -c 2 -w 3 -I {netdev} {address}", "arping-dad-free")
     for key, value in (("arp_ignore", "1"), ("arp_announce", "2"), ("rp_filter", "2")):
         host.files[f"/proc/sys/net/ipv4/conf/{netdev}/{key}"] = value
     gids = usual_gids(address, card.driver) if address else [("fe80:0000:0000:0000:966d:aeff:fe11:2233", "RoCE v2")]

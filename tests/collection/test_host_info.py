@@ -306,6 +306,55 @@ def _broken(breaks: Callable[[RecordedHost], None]) -> RecordedHost:
     return host
 
 
+ASK = "arping -D -c 2 -w 3 -I enp32s0np0 10.20.30.1"
+ASK_AS_WELL = "arping -D -c 2 -w 3 -I enp33s0np0 10.20.30.26"
+
+
+@pytest.mark.parametrize(
+    ("recording", "status", "seen"),
+    [
+        ("arping-dad-free", "OK", "10.20.30.1, 10.20.30.26"),
+        ("arping-dad-own-rail", "OK", "for 10.20.30.1 answered a rail of this host: see net.arp_multirail"),
+        (
+            "arping-dad-duplicate",
+            "MUST_FIX",
+            "roce.duplicate_address: 10.20.30.1 of enp32s0np0 is that of d6:b8:a4:5b:20:ac too",
+        ),
+        ("arping-dad-down", "UNKNOWN", 'Interface "a0" is down'),
+        ("arping-dad-nodev", "UNKNOWN", "Device nope not available"),
+        ("arping-habets-dad", "UNKNOWN", "100% packet loss"),
+    ],
+)
+def test_who_else_answers_for_the_fabric_address(recording: str, status: str, seen: str, tmp_path: Path) -> None:
+    host = _roce()
+    host.files["/sys/class/net/enp33s0np0/address"] = "ba:d2:73:6d:9f:0c"
+    host.answer_as_recorded(ASK, recording)
+    record = look_at(host, tmp_path / "host")["roce.unique_address"]
+    assert (record.status, seen in record.observed) == (status, True), record
+
+
+def test_a_duplicate_is_named_though_another_rail_could_not_be_asked(tmp_path: Path) -> None:
+    host = _roce()
+    host.answer_as_recorded(ASK, "arping-dad-down")
+    host.answer_as_recorded(ASK_AS_WELL, "arping-dad-duplicate")
+    record = look_at(host, tmp_path / "host")["roce.unique_address"]
+    assert (record.status, "10.20.30.26 of enp33s0np0" in record.observed) == ("MUST_FIX", True), record
+
+
+@pytest.mark.parametrize("version", ["arping-habets-version", None])
+def test_another_arping_is_not_asked(version: str | None, tmp_path: Path) -> None:
+    """For Thomas Habets' program `-D` means something else: its exit code 1 says nothing of the address."""
+    host = _roce()
+    for line in (ASK, ASK_AS_WELL):
+        host.answer_as_recorded(line, "arping-habets-dad")
+    if version is None:
+        del host.commands["arping -V"]
+    else:
+        host.answer_as_recorded("arping -V", version)
+    record = look_at(host, tmp_path / "host")["roce.unique_address"]
+    assert (record.status, "the link was not asked" in record.observed) == ("OK", True), record
+
+
 def test_a_blocker_skips_what_needs_it_and_says_so(tmp_path: Path) -> None:
     records = look_at(_broken(module_missing), tmp_path / "host")
     assert records["roce.single_segment"].status == "SKIPPED"

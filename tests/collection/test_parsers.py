@@ -24,6 +24,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._parsers.firewall imp
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.ibv import parse_ibv_devinfo
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.net import (
     parse_ethtool_pause,
+    parse_arping,
     parse_ip_address,
     parse_ip_route,
 )
@@ -298,6 +299,7 @@ def as_completed(parse: Callable[[Completed], object]) -> Callable[[str], object
 
 
 PARSERS: dict[str, Callable[[str], object]] = {
+    "arping": parse_arping,
     "conntrack": parse_conntrack,
     "dkms": parse_dkms_status,
     "ethtool": as_completed(parse_ethtool_pause),
@@ -327,7 +329,7 @@ SEEDS = sorted(
     {
         str(json.loads(path.read_text(encoding="utf-8")).get("stdout", ""))[:3000]
         for path in RECORDED.glob("*.json")
-        if path.name.startswith(("wg", "rdma", "ibv", "ip-", "ethtool-a", "lsmod"))
+        if path.name.startswith(("arping", "wg", "rdma", "ibv", "ip-", "ethtool-a", "lsmod"))
     }
     | {nft(chain("mine", policy="drop"), rule("mine", "drop")), "-A FORWARD -p udp --dport 1 -j DROP", "[[9001, 1]]"}
 )

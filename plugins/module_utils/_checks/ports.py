@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import ipaddress
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from ansible_collections.lium.cluster.plugins.module_utils._check import BoundCheck, Check
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
 from ansible_collections.lium.cluster.plugins.module_utils._parse import parse_int
+from ansible_collections.lium.cluster.plugins.module_utils._parsers.net import parse_arping
+from ansible_collections.lium.cluster.plugins.module_utils._probe import ProbeError, ToolMissing
 from ansible_collections.lium.cluster.plugins.module_utils._rdma.tree import Port
 from ansible_collections.lium.cluster.plugins.module_utils._rdma.view import GID_WINDOW, INFINIBAND, NONE, ROCE
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
@@ -236,28 +239,62 @@ def unique_address(host: Host) -> Record:
             f"roce.duplicate_address: {address} on {', '.join(names)}" for address, names in twice.items()
         )
         return UNIQUE.must_fix(observed, "Give every port an address of its own")
-    foreign = _other_claimants(host)
+    addresses = ", ".join(host.view.addresses)
+    rails = [(item.seen.netdev, str(item.seen.ipv4)) for item in host.view.roce_ports if item.seen and item.seen.netdev]
+    if not rails or not _has_iputils_arping(host):
+        return UNIQUE.ok(f"{addresses}; the link was not asked, which takes arping of iputils")
+    # Each question takes two seconds, so all rails ask at once.
+    with ThreadPoolExecutor(len(rails)) as pool:
+        answers = list(pool.map(lambda rail: _who_answers(host, *rail), rails))
+    own = _own_macs(host) if any(answer.macs for answer in answers) else set()
+    foreign = [
+        f"roce.duplicate_address: {answer.address} of {answer.netdev} is that of {mac} too"
+        for answer in answers
+        for mac in answer.macs
+        if mac not in own
+    ]
     if foreign:
-        return UNIQUE.must_fix(
-            f"roce.duplicate_address: another host answers for {', '.join(foreign)}", "Change one of the two addresses"
-        )
-    return UNIQUE.ok(", ".join(host.view.addresses))
+        return UNIQUE.must_fix("; ".join(foreign), "Change one of the two addresses")
+    failed = [answer.error for answer in answers if answer.error]
+    if failed:
+        return UNIQUE.unknown("; ".join(failed))
+    own_rail = [answer.address for answer in answers if answer.macs]
+    if own_rail:  # arping ends at the first answer, so another host's would not be heard
+        return UNIQUE.ok(f"{addresses}; for {', '.join(own_rail)} answered a rail of this host: see net.arp_multirail")
+    return UNIQUE.ok(addresses)
 
 
-def _other_claimants(host: Host) -> list[str]:
-    """Fabric addresses for which another machine answers; each question takes two seconds, so all rails ask at once."""
-    own = [(item.seen.netdev, str(item.seen.ipv4)) for item in host.view.roce_ports if item.seen and item.seen.netdev]
-    if not own or not host.probe.which("arping"):
-        return []
+class _Answer(NamedTuple):
+    """Who answers for an own address. ``error`` says why that could not be found out."""
 
-    def ask(rail: tuple[str, str]) -> bool:
-        netdev, address = rail
-        done = host.probe.run("arping", "-D", "-q", "-c", "2", "-w", "3", "-I", netdev, address, timeout=10)
-        return done.rc == 1
+    netdev: str
+    address: str
+    macs: list[str]
+    error: str
 
-    with ThreadPoolExecutor(len(own)) as pool:
-        answers = list(pool.map(ask, own))
-    return [f"{address} on {netdev}" for (netdev, address), answered in zip(own, answers) if answered]
+
+def _has_iputils_arping(host: Host) -> bool:
+    """Of two programs with this name only that of iputils can ask: the other takes ``-D`` for something else."""
+    try:
+        return "iputils" in host.probe.run("arping", "-V").stdout
+    except ToolMissing:
+        return False
+
+
+def _who_answers(host: Host, netdev: str, address: str) -> _Answer:
+    try:
+        done = host.probe.run("arping", "-D", "-c", "2", "-w", "3", "-I", netdev, address, timeout=10)
+    except ProbeError as exc:
+        return _Answer(netdev, address, [], str(exc))
+    macs = parse_arping(done.stdout)
+    understood = done.rc == (1 if macs else 0)
+    return _Answer(netdev, address, macs, "" if understood else f"{' '.join(done.argv)}: {done.first_error}")
+
+
+def _own_macs(host: Host) -> set[str]:
+    folder = "/sys/class/net"
+    found = [host.probe.read_or_none(f"{folder}/{netdev}/address") for netdev in host.probe.entries(folder)]
+    return {mac.lower() for mac in found if mac}
 
 
 def same_prefix(host: Host) -> Record:

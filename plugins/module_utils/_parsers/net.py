@@ -1,6 +1,6 @@
 # Copyright: the pulumi-lium authors
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses and pause frames of netdevs (host-contract 1.D).
+"""Addresses, routes and pause frames of netdevs, and who answers for an address (host-contract 1.C and 1.D).
 
 For internal use of the collection; may change in any release.
 """
@@ -8,6 +8,7 @@ For internal use of the collection; may change in any release.
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, load_json
 from ansible_collections.lium.cluster.plugins.module_utils._probe import Completed
@@ -58,6 +59,12 @@ def parse_ip_route(text: str, tool: str = "ip -j route show") -> list[Route]:
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ParseError(tool, "not a list of routes", text)
     return [Route(str(row.get("dst", "")), str(row.get("dev", ""))) for row in rows]
+
+
+def parse_arping(text: str) -> list[str]:
+    """MAC addresses, in small letters, that answered ``arping`` of iputils (host-contract roce.unique_address)."""
+    found = re.findall(r"reply from \S+ \[([0-9A-Fa-f:]+)\]", text)
+    return list(dict.fromkeys(mac.lower() for mac in found))
 
 
 @dataclasses.dataclass(frozen=True)
