@@ -15,19 +15,20 @@ from ansible_collections.lium.cluster.plugins.module_utils._host import parse_dk
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, key_values, load_json, parse_int
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.conntrack import parse_conntrack
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.firewall import (
+    Packet,
     firewalld_strict,
     firewalld_zones,
-    iptables_blocks,
-    nft_blocks,
     ufw_active,
 )
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.ibv import parse_ibv_devinfo
+from ansible_collections.lium.cluster.plugins.module_utils._parsers.iptables import iptables_blocks
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.net import (
-    parse_ethtool_pause,
     parse_arping,
+    parse_ethtool_pause,
     parse_ip_address,
     parse_ip_route,
 )
+from ansible_collections.lium.cluster.plugins.module_utils._parsers.nft import nft_blocks
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.pci import parse_lspci
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.rdma_tool import (
     parse_netns_mode,
@@ -44,6 +45,7 @@ from hypothesis import strategies as st
 from tests.collection.conftest import ROOT
 
 RECORDED = ROOT / "tests" / "fixtures" / "recorded"
+OVERLAY = Packet("udp", 51820, 51820)
 
 
 def recorded(name: str) -> dict[str, Any]:
@@ -208,84 +210,6 @@ def test_acs_of_bridges() -> None:
         parse_lspci("0000:16:01.0 PCI bridge: x\n\tCapabilities: <access denied>\n")
 
 
-def nft(*objects: dict[str, Any]) -> str:
-    return json.dumps({"nftables": [{"metainfo": {"version": "1.0.6"}}, *objects]})
-
-
-def chain(table: str, hook: str = "forward", policy: str = "accept", family: str = "inet") -> dict[str, Any]:
-    row = {"family": family, "table": table, "name": hook, "type": "filter", "hook": hook, "prio": 0, "policy": policy}
-    return {"chain": row}
-
-
-def rule(table: str, verdict: str, port: Any = 51820, hook: str = "forward", family: str = "inet") -> dict[str, Any]:
-    match = {"match": {"op": "==", "left": {"payload": {"protocol": "udp", "field": "dport"}}, "right": port}}
-    return {"rule": {"family": family, "table": table, "chain": hook, "expr": [match, {verdict: None}]}}
-
-
-@pytest.mark.parametrize(
-    ("ruleset", "blocks"),
-    [
-        (nft(chain("filter")), 0),
-        (nft(chain("mine", policy="drop")), 1),
-        (nft(chain("mine", policy="drop"), rule("mine", "accept")), 0),
-        (nft(chain("mine", policy="drop"), rule("mine", "accept", {"range": [51000, 52000]})), 0),
-        (nft(chain("mine", policy="drop"), rule("mine", "accept", {"set": [53, 51820]})), 0),
-        (nft(chain("mine", policy="drop"), rule("mine", "accept", 53)), 1),
-        (nft(chain("mine"), rule("mine", "drop")), 1),
-        (nft(chain("mine", hook="prerouting"), rule("mine", "drop", hook="prerouting")), 1),
-        (nft(chain("filter", policy="drop", family="ip") | {}, chain("other", policy="drop")), 2),
-        (nft(chain("mine", hook="input", policy="drop")), 0),
-        (nft(chain("bridge", policy="drop", family="bridge")), 0),
-    ],
-)
-def test_a_second_table_that_drops_is_in_the_way(ruleset: str, blocks: int) -> None:
-    found = nft_blocks(ruleset, 51820)
-    assert len(found) == blocks, found
-    assert all("51820" in block.what for block in found)
-
-
-def test_dockers_own_forward_policy_is_no_block() -> None:
-    docker = {
-        "family": "ip",
-        "table": "filter",
-        "name": "FORWARD",
-        "hook": "forward",
-        "type": "filter",
-        "policy": "drop",
-    }
-    assert nft_blocks(nft({"chain": docker}), 51820) == []
-
-
-@pytest.mark.parametrize(
-    ("rules", "blocks"),
-    [
-        ("-P FORWARD DROP\n-A FORWARD -j DOCKER-USER\n-A DOCKER-USER -j RETURN\n", 0),
-        ("-A DOCKER-USER -p udp -m udp --dport 51820 -j DROP\n", 1),
-        ("-A DOCKER-USER -p udp -m udp --dport 0:32767 -j DROP\n-A DOCKER-USER -j RETURN\n", 0),
-        ("-A DOCKER-USER -p udp -m udp --dport 1:65535 -j REJECT --reject-with icmp-port-unreachable\n", 1),
-        ("-A DOCKER-USER -p tcp -j DROP\n", 0),
-        ("-A DOCKER-USER -p udp -m conntrack --ctorigdstport 51820 -j ACCEPT\n-A DOCKER-USER -p udp -j DROP\n", 0),
-        ("-A DOCKER-USER -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A DOCKER-USER -p udp -j DROP\n", 1),
-        ("-A DOCKER-USER -i eth9 -p udp -j DROP\n", 0),
-        ("-A INPUT -p udp --dport 51820 -j DROP\n", 0),
-    ],
-)
-def test_iptables_rules_in_the_way(rules: str, blocks: int) -> None:
-    assert len(iptables_blocks(rules, 51820)) == blocks
-
-
-def test_ufw_and_firewalld() -> None:
-    assert ufw_active("Status: active\nDefault: deny (incoming), allow (outgoing), deny (routed)\n")
-    assert not ufw_active("Status: inactive\n")
-    assert firewalld_zones("public\n  interfaces: eth0 eth1\ndrop\n  interfaces: enp1\n") == {
-        "eth0": "public",
-        "eth1": "public",
-        "enp1": "drop",
-    }
-    assert firewalld_strict("# comment\nStrictForwardPorts=yes\n")
-    assert not firewalld_strict("StrictForwardPorts=no\n")
-
-
 def test_tracked_flows_of_both_sources() -> None:
     there = "udp 17 27 src=10.0.0.2 dst=10.0.0.1 sport=40000 dport=51820 [UNREPLIED]"
     tail = f"{there} src=172.17.0.2 dst=10.0.0.2 sport=51820 dport=40000"
@@ -308,13 +232,13 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "ibv_devinfo": parse_ibv_devinfo,
     "ip addr": parse_ip_address,
     "ip route": parse_ip_route,
-    "iptables": lambda text: iptables_blocks(text, 51820),
+    "iptables": lambda text: iptables_blocks(text, OVERLAY),
     "json": lambda text: load_json("tool", text),
     "kernel": kernel_version,
     "key=value": key_values,
     "lspci": parse_lspci,
     "netns": as_completed(parse_netns_mode),
-    "nft": lambda text: nft_blocks(text, 51820),
+    "nft": lambda text: nft_blocks(text, OVERLAY),
     "number": lambda text: parse_int("tool", text),
     "proc net": lambda text: parse_proc_net(text, "07"),
     "rdma link": parse_rdma_link,
@@ -325,13 +249,44 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "wg one": lambda text: parse_dump(text, "wg0"),
     "wg-quick": parse_config,
 }
+NFT = json.dumps(
+    {
+        "nftables": [
+            {"chain": {"family": "ip", "table": "t", "name": "f", "hook": "forward", "policy": "drop"}},
+            {"set": {"family": "ip", "table": "t", "name": "s", "elem": [53, {"range": [60, 70]}]}},
+            {
+                "rule": {
+                    "family": "ip",
+                    "table": "t",
+                    "chain": "f",
+                    "expr": [
+                        {
+                            "match": {
+                                "op": "!=",
+                                "left": {"payload": {"protocol": "udp", "field": "dport"}},
+                                "right": "@s",
+                            }
+                        },
+                        {
+                            "vmap": {
+                                "key": {"ct": {"key": "state"}},
+                                "data": {"set": [["new", {"jump": {"target": "g"}}]]},
+                            }
+                        },
+                    ],
+                }
+            },
+            {"rule": {"family": "ip", "table": "t", "chain": "g", "expr": [{"goto": {"target": "f"}}]}},
+        ]
+    }
+)
 SEEDS = sorted(
     {
         str(json.loads(path.read_text(encoding="utf-8")).get("stdout", ""))[:3000]
         for path in RECORDED.glob("*.json")
-        if path.name.startswith(("arping", "wg", "rdma", "ibv", "ip-", "ethtool-a", "lsmod"))
+        if path.name.startswith(("arping", "wg", "rdma", "ibv", "ip-", "ethtool-a", "lsmod", "ufw"))
     }
-    | {nft(chain("mine", policy="drop"), rule("mine", "drop")), "-A FORWARD -p udp --dport 1 -j DROP", "[[9001, 1]]"}
+    | {NFT, "-A FORWARD -p udp -m udp ! --dport 1 -g DOCKER-USER\n-A DOCKER-USER -j DROP", "[[9001, 1]]"}
 )
 #: Any text, a cut-off recording, a recording with one piece replaced, or JSON of any shape.
 TEXTS = st.one_of(

@@ -89,6 +89,15 @@ def docker_user(host: RecordedHost) -> None:
     host.answer("iptables -S", "-A DOCKER-USER -p udp -m udp --dport 51820 -j DROP\n")
 
 
+def chain_behind_a_jump(host: RecordedHost) -> None:
+    rules = "-N MYFW\n-A FORWARD -j MYFW\n-A FORWARD -j DOCKER-FORWARD\n-A MYFW -p udp -m udp --dport 51820 -j DROP\n"
+    host.answer("iptables -S", rules)
+
+
+def closed_for_a_netdev(host: RecordedHost) -> None:
+    host.answer("iptables -S", "-A FORWARD -j DOCKER-USER\n-A DOCKER-USER ! -s 192.168.1.0/24 -i eth1 -j DROP\n")
+
+
 def firewalld(host: RecordedHost) -> None:
     host.answer("firewall-cmd --state", "running\n")
     host.answer("firewall-cmd --get-active-zones", "public\n  interfaces: eno1\n")
@@ -120,6 +129,8 @@ SEEDED = [
     (docker_network, "wg.subnet_conflict", "MUST_FIX", "Docker network bridge 10.42.0.0/20", "outside"),
     (second_table, "wg.fw_forward", "MUST_FIX", "inet mine fwd: policy drop", "udp dport 51820 accept"),
     (docker_user, "wg.fw_forward", "MUST_FIX", "DOCKER-USER", "--ctorigdstport 51820"),
+    (chain_behind_a_jump, "wg.fw_forward", "MUST_FIX", "MYFW: -A MYFW -p udp", "iptables -I MYFW"),
+    (closed_for_a_netdev, "wg.fw_forward", "WARN", "limits some traffic", "Run verify_wireguard"),
     (firewalld, "wg.fw_forward", "MUST_FIX", "StrictForwardPorts=yes", "StrictForwardPorts=no"),
     (short_timeout, "wg.conntrack", "WARN", "= 20", "120"),
     (stale_flow, "wg.conntrack", "WARN", "UDP 51820 from 10.20.30.9", "conntrack -D"),

@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from ansible_collections.lium.cluster.plugins.module_utils._check import BoundCheck, Check
+from ansible_collections.lium.cluster.plugins.module_utils._firewall import blocked, input_state
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, key_values, load_json
 from ansible_collections.lium.cluster.plugins.module_utils._probe import CommandError, Missing, ToolMissing
@@ -88,7 +89,7 @@ TCP = Check(
     severity="degraded",
     expected="TCP 18515 free on this host and open between the fabric addresses",
     why="the measurement of every pair shakes hands there first",
-    source="/proc/net/tcp",
+    source="/proc/net/tcp, nft -j list ruleset, iptables -S",
 )
 
 
@@ -253,12 +254,14 @@ def tcp_port(host: Host) -> Record:
     if host.view.kind != ROCE:
         return TCP.skipped(f"used on RoCE hosts only (fabric kind {host.view.kind})")
     holders = port_holders(host.probe, "tcp", PROBE_TCP_PORT)
-    if not holders:
-        return TCP.ok("free; whether it is open between hosts is seen by verify_roce only")
-    if host.occupancy.measuring:
-        return TCP.ok("held by the platform's measurement")
-    names = ", ".join(holder or UNSEEN for holder in holders)
-    return TCP.must_fix(f"held by {names}", "End the program that listens there, an old ib_write_bw for example")
+    if holders and not host.occupancy.measuring:
+        names = ", ".join(holder or UNSEEN for holder in holders)
+        return TCP.must_fix(f"held by {names}", "End the program that listens there, an old ib_write_bw for example")
+    tools, blocks = input_state(host, "tcp", PROBE_TCP_PORT)
+    if blocks:
+        return blocked(TCP, blocks, tools)
+    held = "held by the platform's measurement" if holders else "free"
+    return TCP.ok(f"{held}; whether it is open between hosts is seen by verify_roce only")
 
 
 CHECKS = (

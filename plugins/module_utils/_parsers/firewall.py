@@ -1,6 +1,8 @@
 # Copyright: the pulumi-lium authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a firewall does to a UDP port that Docker publishes: the FORWARD path, not INPUT (host-contract 2.5).
+"""What the rules of a packet filter do to the first packet of a peer (host-contract 2.5).
+
+A pod's port is published by Docker: FORWARD path, not INPUT. The measurement's TCP port is the host's own: INPUT.
 
 For internal use of the collection; may change in any release.
 """
@@ -8,203 +10,193 @@ For internal use of the collection; may change in any release.
 from __future__ import annotations
 
 import dataclasses
-import re
-import shlex
-from typing import Any
+import fnmatch
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
 
-from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, key_values, load_json
+from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, key_values
+
+#: Netdevs of containers and virtual machines of this host: no packet of a peer comes in there.
+_INSIDE = ("lo", "docker", "br-", "lium-rentals", "veth", "virbr", "vnet")
+#: Bridges that a pod may be at.
+_BRIDGES = ("docker", "br-", "lium-rentals")
+#: Where Docker accepts what is sent to a published port. It adds the port's rule when the pod starts.
+_DOCKER_ACCEPTS = ("DOCKER", "DOCKER-BRIDGE", "DOCKER-FORWARD")
+
+
+@dataclasses.dataclass(frozen=True)
+class Packet:
+    """The first packet of a peer. What is ``None`` is not known, so that a rule about it may stop it or not.
+
+    ``port`` is the one that the peer sends to, ``container_port`` the one behind Docker's DNAT; ``None`` for a packet
+    to the host itself. ``netdevs`` are those by which peers come in, ``own`` the addresses of this host.
+    """
+
+    protocol: str
+    port: int
+    container_port: int | None = None
+    netdevs: frozenset[str] | None = None
+    sources: tuple[ipaddress.IPv4Network, ...] | None = None
+    own: frozenset[str] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.protocol.upper()} {self.port}"
+
+    @property
+    def hooks(self) -> tuple[str, ...]:
+        return ("ingress", "prerouting", *(("input",) if self.container_port is None else ("forward", "postrouting")))
+
+    def port_at(self, hook: str) -> int:
+        behind = hook in ("forward", "postrouting") and self.container_port is not None
+        return self.container_port if behind and self.container_port else self.port
+
+    def comes_in_by(self, name: str) -> bool | None:
+        """Whether peers come in by a netdev; ``+`` or ``*`` at the end of its name stand for any text."""
+        if name.startswith(_INSIDE):
+            return False
+        if self.netdevs is None:
+            return None
+        return _share(fnmatch.fnmatchcase(netdev, _pattern(name)) for netdev in self.netdevs)
+
+    def goes_out_by(self, name: str) -> bool | None:
+        if self.container_port is None:
+            return False
+        return None if name.startswith(_BRIDGES) or fnmatch.fnmatchcase("docker0", _pattern(name)) else False
+
+    def comes_from(self, text: str) -> bool | None:
+        network = _network(text)
+        if network is None or self.sources is None:
+            return None
+        if any(network != source and network.subnet_of(source) for source in self.sources):
+            return None
+        return _share(source.subnet_of(network) for source in self.sources)
+
+    def is_sent_to(self, text: str, hook: str) -> bool | None:
+        """Before the DNAT it is sent to an address of this host; behind it to a container's, which is not known."""
+        network = _network(text)
+        if network is None or self.own is None or hook in ("forward", "postrouting"):
+            return None
+        return _share(ipaddress.IPv4Address(address) in network for address in self.own)
+
+
+def _pattern(name: str) -> str:
+    return f"{name[:-1]}*" if name.endswith("+") else name
+
+
+def _network(text: str) -> ipaddress.IPv4Network | None:
+    try:
+        return ipaddress.IPv4Network(text, strict=False)
+    except ValueError:
+        return None  # a name, a range or IPv6
+
+
+def _share(hits: Iterable[bool]) -> bool | None:
+    """True where all are, False where none is, else None."""
+    seen = set(hits)
+    return None if len(seen) == 2 else seen == {True}
+
+
+def negate(applies: bool | None, negated: bool) -> bool | None:
+    return None if applies is None else applies != negated
+
+
+def all_of(conditions: Iterable[bool | None]) -> bool | None:
+    """Three-valued "and": False where one is, else None where one is not known."""
+    seen = set(conditions)
+    return False if False in seen else None if None in seen else True
+
+
+def any_of(conditions: Iterable[bool | None]) -> bool | None:
+    """Three-valued "or"."""
+    seen = set(conditions)
+    return True if True in seen else None if None in seen else False
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """A rule as it meets the packet. ``applies`` is None where it is limited to what is not known of the packet.
+
+    ``action`` is accept, drop, reject, queue, return, jump or goto; ``text`` says which rule it is, ``chain`` where.
+    """
+
+    applies: bool | None
+    action: str
+    target: str
+    chain: str
+    text: str
+
+
+def docker_rule(rule: Rule) -> Rule | None:
+    """A rule with Docker's own chains in their place: they accept a pod's port, or leave it to the next rule."""
+    if rule.action in ("jump", "goto") and rule.target in _DOCKER_ACCEPTS:
+        return dataclasses.replace(rule, applies=rule.applies is not False, action="accept")
+    return None if rule.target.startswith("DOCKER-") and rule.target != "DOCKER-USER" else rule
+
+
+@dataclasses.dataclass(frozen=True)
+class Fate:
+    """What may become of the packet in a chain: ``accept``, ``drop`` or ``fall`` (through to who jumped there)."""
+
+    ends: frozenset[str]
+    drops: tuple[Rule, ...]
+
+    @property
+    def stopped(self) -> bool:
+        return self.ends == {"drop"}
+
+
+def fate_in(chains: Mapping[str, Sequence[Rule]], start: str, policy: str) -> Fate:
+    """What becomes of the packet in a base chain, with all chains that it jumps to."""
+    fate = _walk(chains, start, {})
+    end = {"drop" if policy == "drop" else "accept"} if "fall" in fate.ends else set()
+    return Fate(fate.ends - {"fall"} | end, fate.drops)
+
+
+def _walk(chains: Mapping[str, Sequence[Rule]], name: str, known: dict[str, Fate]) -> Fate:
+    if name in known:
+        return known[name]
+    known[name] = Fate(frozenset({"fall"}), ())  # a ring of jumps, which no kernel takes
+    ends: set[str] = set()
+    drops: list[Rule] = []
+    for rule in chains.get(name, ()):
+        if rule.applies is False:
+            continue
+        if rule.action in ("jump", "goto"):
+            inner = _walk(chains, rule.target, known)
+            drops += [drop for drop in inner.drops if drop not in drops]
+            goes_on = rule.action == "jump" and "fall" in inner.ends
+            ends |= inner.ends - {"fall"} if rule.action == "jump" else inner.ends
+        else:
+            goes_on = False
+            ends |= {"accept": {"accept"}, "return": {"fall"}, "queue": {"accept", "drop"}}.get(rule.action, {"drop"})
+            if rule.action in ("drop", "reject", "queue"):
+                drops.append(rule)
+        if rule.applies and not goes_on:
+            break
+    else:
+        ends.add("fall")
+    known[name] = Fate(frozenset(ends), tuple(drops))
+    return known[name]
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """One thing in the way. ``tool`` is whose rule it is: nftables, iptables, ufw or firewalld."""
+    """One thing in the way. ``tool`` is whose rule it is: nftables, iptables, ufw or firewalld.
+
+    ``partial`` is for what stops some traffic only: whether it is the peers' cannot be seen from the rules.
+    """
 
     tool: str
     what: str
     fix: str
+    partial: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class _Rule:
-    table: tuple[str, str]
-    chain: str
-    expression: list[Any]
-
-
-#: The port inside every cluster pod, which is what a rule sees after Docker's DNAT.
-CONTAINER_PORT = 51820
-
-
-def nft_blocks(text: str, published: int) -> list[Block]:
-    """Rules and policies of ``nft -j list ruleset`` that stop UDP to a published port on its way to a container.
-
-    All base chains on a hook must accept, so a second table's policy counts even where Docker's own table accepts.
-    """
-    answer = load_json("nft -j list ruleset", text)
-    objects = answer.get("nftables") if isinstance(answer, dict) else None
-    if not isinstance(objects, list):
-        raise ParseError("nft -j list ruleset", "no list of objects", text)
-    chains = [_typed(row["chain"]) for row in objects if isinstance(row, dict) and "chain" in row]
-    rules = [_rule(row["rule"]) for row in objects if isinstance(row, dict) and "rule" in row]
-    blocks = []
-    for chain in chains:
-        hook = chain.get("hook")
-        if hook not in ("forward", "prerouting"):
-            continue
-        family, table, name = (str(chain.get(key, "")) for key in ("family", "table", "name"))
-        if family not in ("ip", "inet"):
-            continue
-        own = [rule for rule in rules if rule.table == (family, table) and rule.chain == name]
-        where = f"{family} {table} {name}"
-        port = published if hook == "prerouting" else CONTAINER_PORT
-        verdict, rule = _first_verdict(own, port)
-        if verdict in ("drop", "reject") and rule is not None:
-            blocks.append(Block("nftables", f"{where}: a rule {verdict}s UDP {port}", f"Take that rule out of {where}"))
-        elif verdict == "unknown":
-            continue  # rules of iptables stand here as opaque expressions; `iptables -S` shows them
-        elif verdict is None and chain.get("policy") == "drop" and not _iptables_chain(family, table, name):
-            fix = f"Add `udp dport {port} accept` and `ct state established,related accept` to {where}"
-            blocks.append(Block("nftables", f"{where}: policy drop and no rule that accepts UDP {port}", fix))
-    return blocks
-
-
-def _typed(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ParseError("nft -j list ruleset", "not an object", str(value))
-    return value
-
-
-def _rule(value: Any) -> _Rule:
-    row = _typed(value)
-    expression = row.get("expr", [])
-    if not isinstance(expression, list):
-        raise ParseError("nft -j list ruleset", "a rule without expressions", str(row))
-    return _Rule((str(row.get("family", "")), str(row.get("table", ""))), str(row.get("chain", "")), expression)
-
-
-def _iptables_chain(family: str, table: str, name: str) -> bool:
-    """Docker sets the policy of its own FORWARD chain to drop, which is as it should be."""
-    return (family, table, name) == ("ip", "filter", "FORWARD")
-
-
-def _first_verdict(rules: list[_Rule], port: int) -> tuple[str | None, _Rule | None]:
-    for rule in rules:
-        applies = _applies(rule.expression, port)
-        verdict = _verdict(rule.expression)
-        if applies is None:
-            return "unknown", rule
-        if applies and verdict in ("accept", "drop", "reject"):
-            return verdict, rule
-    return None, None
-
-
-def _verdict(expression: list[Any]) -> str | None:
-    for part in expression:
-        if isinstance(part, dict):
-            for word in ("accept", "drop", "reject"):
-                if word in part:
-                    return word
-    return None
-
-
-def _applies(expression: list[Any], port: int) -> bool | None:
-    """Whether a rule is about a new UDP packet to ``port``; None for a rule of iptables that cannot be read here."""
-    for part in expression:
-        if not isinstance(part, dict):
-            continue
-        if "xt" in part:
-            return None
-        match = part.get("match")
-        if isinstance(match, dict) and not _matches(match, port):
-            return False
-    return True
-
-
-def _matches(match: dict[str, Any], port: int) -> bool:
-    left, right = match.get("left"), match.get("right")
-    negated = match.get("op") == "!="
-    if not isinstance(left, dict):
-        return False
-    payload, meta, ct = (left.get(key) if isinstance(left.get(key), dict) else {} for key in ("payload", "meta", "ct"))
-    if payload.get("field") == "dport":
-        return (payload.get("protocol") in ("udp", "th") and _contains(right, port)) != negated
-    if payload.get("field") == "protocol" or meta.get("key") in ("l4proto", "protocol"):
-        return _contains(right, "udp") != negated
-    if ct.get("key") == "state":
-        return _contains(right, "new") != negated
-    if ct.get("key") == "status":
-        return _contains(right, "dnat") != negated
-    return False  # limited to an address or a netdev: neither a proof nor a block for everybody
-
-
-def _contains(right: Any, value: object) -> bool:
-    if isinstance(right, list):
-        return any(_contains(part, value) for part in right)
-    if isinstance(right, dict):
-        if "set" in right:
-            return _contains(right["set"], value)
-        bounds = right.get("range")
-        if isinstance(bounds, list) and len(bounds) == 2 and all(isinstance(edge, int) for edge in bounds):
-            return isinstance(value, int) and bounds[0] <= value <= bounds[1]
-        return False
-    return bool(right == value)
-
-
-def iptables_blocks(text: str, port: int) -> list[Block]:
-    """``iptables -S`` of the filter table: drops in FORWARD and DOCKER-USER that meet the published port.
-
-    After Docker's DNAT a rule in these chains sees the container's port, and the published one only by
-    ``--ctorigdstport``. The policy DROP of FORWARD is Docker's own and no block.
-    """
-    blocks = []
-    decided: set[str] = set()
-    for line in text.splitlines():
-        if not line.startswith("-A "):
-            continue
-        try:
-            words = shlex.split(line)
-        except ValueError as exc:
-            raise ParseError("iptables -S", "unbalanced quotes", line) from exc
-        chain = words[1] if len(words) > 1 else ""
-        if chain not in ("FORWARD", "DOCKER-USER") or chain in decided:
-            continue
-        options = dict(zip(words[2:], words[3:]))
-        target = options.get("-j", "")
-        if target not in ("DROP", "REJECT", "ACCEPT", "RETURN"):
-            continue
-        if not _iptables_applies(words, options, port):
-            continue
-        if target in ("DROP", "REJECT"):
-            fix = (
-                f"Put `iptables -I {chain} -p udp -m conntrack --ctorigdstport {port} -j ACCEPT` before it"
-                " and keep it with the tool that made the rule"
-            )
-            blocks.append(Block("iptables", f"{chain}: {line}", fix))
-        decided.add(chain)
-    return blocks
-
-
-def _iptables_applies(words: list[str], options: dict[str, str], port: int) -> bool:
-    if "!" in words or {"-s", "-d", "-i", "-o"} & set(words):
-        return False  # limited to some traffic: the probe between two hosts decides
-    if options.get("-p", "udp") not in ("udp", "all"):
-        return False
-    if "--ctorigdstport" in options and not _port_in(options["--ctorigdstport"], port):
-        return False
-    destination = options.get("--dport") or options.get("--dports")
-    if destination and not _port_in(destination, CONTAINER_PORT):
-        return False
-    states = options.get("--ctstate") or options.get("--state")
-    return not states or "NEW" in states.split(",")
-
-
-def _port_in(text: str, port: int) -> bool:
-    for part in text.split(","):
-        first, _colon, last = part.partition(":")
-        bounds = [first, last or first]
-        if all(re.fullmatch(r"\d{1,5}", edge) for edge in bounds) and int(bounds[0]) <= port <= int(bounds[1]):
-            return True
-    return False
+def partial_block(tool: str, where: str, fate: Fate, packet: Packet) -> Block:
+    rules = "; ".join(f"{rule.chain}: {rule.text}" for rule in fate.drops)
+    what = f"limits some traffic: {rules}" if rules else f"policy drop, and only some {packet} is accepted"
+    proof = "verify_roce" if packet.container_port is None else "verify_wireguard"
+    return Block(tool, f"{where}: {what}", f"Run {proof}: it shows whether that is about the other hosts", True)
 
 
 def ufw_active(text: str) -> bool:

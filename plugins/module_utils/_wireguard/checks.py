@@ -16,6 +16,7 @@ from typing import Any
 from ansible_collections.lium.cluster.plugins.module_utils._check import BoundCheck, Check, Section, evaluate, skip_all
 from ansible_collections.lium.cluster.plugins.module_utils._docker import confidential_vm_host
 from ansible_collections.lium.cluster.plugins.module_utils._facts import Reader, host_facts
+from ansible_collections.lium.cluster.plugins.module_utils._firewall import allow_rules, blocked, forward_state
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
 from ansible_collections.lium.cluster.plugins.module_utils._kmod import explain_modprobe
 from ansible_collections.lium.cluster.plugins.module_utils._look import Look
@@ -31,7 +32,6 @@ from ansible_collections.lium.cluster.plugins.module_utils._probe import (
 )
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
 from ansible_collections.lium.cluster.plugins.module_utils._sockets import UNSEEN, port_holders
-from ansible_collections.lium.cluster.plugins.module_utils._wireguard.firewall import allow_rules, firewall_state
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.holder import FOLDER as PROBE_FOLDER
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.holder import leftover, parse_start_time
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.mesh import interface_problems
@@ -228,13 +228,9 @@ def _overlaps(destination: str) -> bool:
 
 
 def forward_path(subject: OverlayHost) -> Record:
-    tools, blocks = firewall_state(subject.host, subject.ports)
+    tools, blocks = forward_state(subject.host, subject.ports)
     if blocks:
-        return FORWARD.must_fix(
-            "; ".join(dict.fromkeys(block.what for block in blocks)),
-            "; ".join(dict.fromkeys(block.fix for block in blocks)),
-            source=", ".join(tools),
-        )
+        return blocked(FORWARD, blocks, tools)
     note = ", ".join(tools) or "no packet filter in the kernel"
     return FORWARD.ok(f"nothing in the way ({note}); what an edge or a switch does is seen by verify_wireguard only")
 
@@ -353,7 +349,7 @@ def _setup(subject: OverlayHost, options: Mapping[str, Any]) -> dict[str, Any]:
     """What the role has to know before it changes anything."""
     host = subject.host
     try:
-        rules = allow_rules(host, subject.ports, firewall_state(host, subject.ports)[0])
+        rules = allow_rules(host, subject.ports, forward_state(host, subject.ports)[0])
     except (ProbeError, ParseError):
         rules = []  # wg.fw_forward says that it could not be read; a bare host has no reader of rules yet
     return {
