@@ -24,6 +24,9 @@ from ansible_collections.lium.cluster.plugins.module_utils._rdma.view import Pla
 #: Names under which vendors' RDMA drivers stand in DKMS.
 RDMA_DKMS = ("mlnx-ofed", "mlnx_ofed", "mlnx-ofa_kernel", "bnxt", "netxtreme", "irdma", "iser", "isert", "srp")
 
+#: What docker says of a plugin that it does not have: today, before 2023, and where it takes our flag for its own.
+_NO_COMPOSE = ("unknown command: docker compose", "'compose' is not a docker command", "unknown flag: --all")
+
 
 class DkmsModule(NamedTuple):
     """One line of ``dkms status``."""
@@ -150,19 +153,26 @@ class Host:
 
     @cached_property
     def executor_env(self) -> str | None:
-        """Text of the executor's ``.env``, found through its compose project; None where none is installed."""
+        """Text of the executor's ``.env``, found through its compose project; None where none is installed.
+
+        Without Docker, or without its plugin compose, there is none. Raises CommandError where compose gives no answer.
+        """
         try:
             done = self.probe.run("docker", "compose", "ls", "--all", "--format", "json")
         except ToolMissing:
             return None
         if done.rc != 0:
-            return None
+            if any(text in done.stderr for text in _NO_COMPOSE):
+                return None
+            raise CommandError(done.argv, done.first_error)
         projects = load_json("docker compose ls", done.stdout or "[]")
-        for project in projects if isinstance(projects, list) else []:
+        if not isinstance(projects, list):
+            raise ParseError("docker compose ls", "not a list", done.stdout)
+        for project in projects:
             files = str(project.get("ConfigFiles", "")) if isinstance(project, dict) else ""
             for path in files.split(","):
                 if "/neurons/executor/" in path:
-                    return self.probe.read_or_none(path.rsplit("/", 1)[0] + "/.env")
+                    return self.probe.read_or_none(path.rsplit("/", 1)[0] + "/.env") or ""
         return None
 
     @cached_property

@@ -330,6 +330,41 @@ def _broken(breaks: Callable[[RecordedHost], None]) -> RecordedHost:
     return host
 
 
+COMPOSE = "docker compose ls --all --format json"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "rc", "status"),
+    [
+        ("permission denied while trying to connect to the Docker daemon socket\n", 1, "UNKNOWN"),
+        ("", 1, "UNKNOWN"),
+        ("docker: unknown command: docker compose\n\nRun 'docker --help' for more information\n", 1, "SKIPPED"),
+        ("docker: 'compose' is not a docker command.\nSee 'docker --help'\n", 1, "SKIPPED"),
+        ("unknown flag: --all\nSee 'docker --help'.\n", 125, "SKIPPED"),
+    ],
+)
+def test_an_executor_that_could_not_be_looked_for_is_unknown(
+    stderr: str, rc: int, status: str, tmp_path: Path
+) -> None:
+    host = _roce()
+    host.answer(COMPOSE, rc=rc, stderr=stderr)
+    record = look_at(host, tmp_path / "host")["executor.ports"]
+    assert record.status == status, record
+
+
+def test_a_listing_of_compose_that_is_none_is_unknown(tmp_path: Path) -> None:
+    host = _roce()
+    host.answer(COMPOSE, '{"Name": "executor"}')
+    assert look_at(host, tmp_path / "host")["executor.ports"].status == "UNKNOWN"
+
+
+def test_an_executor_without_settings_is_there(tmp_path: Path) -> None:
+    host = _roce()
+    host.remove("/opt/lium-io/neurons/executor/.env")
+    record = look_at(host, tmp_path / "host")["executor.ports"]
+    assert (record.status, "neither is set" in record.observed) == ("WARN", True), record
+
+
 ASK = "arping -D -c 2 -w 3 -I enp32s0np0 10.20.30.1"
 ASK_AS_WELL = "arping -D -c 2 -w 3 -I enp33s0np0 10.20.30.26"
 

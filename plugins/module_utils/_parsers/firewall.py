@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, key_values
 
 #: Netdevs of containers and virtual machines of this host: no packet of a peer comes in there.
-_INSIDE = ("lo", "docker", "br-", "lium-rentals", "veth", "virbr", "vnet")
+_INSIDE = ("docker", "br-", "lium-rentals", "veth", "virbr", "vnet")
 #: Bridges that a pod may be at.
 _BRIDGES = ("docker", "br-", "lium-rentals")
 #: Where Docker accepts what is sent to a published port. It adds the port's rule when the pod starts.
@@ -52,7 +52,7 @@ class Packet:
 
     def comes_in_by(self, name: str) -> bool | None:
         """Whether peers come in by a netdev; ``+`` or ``*`` at the end of its name stand for any text."""
-        if name.startswith(_INSIDE):
+        if name == "lo" or name.startswith(_INSIDE):
             return False
         if self.netdevs is None:
             return None
