@@ -9,10 +9,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ansible_collections.lium.cluster.plugins.module_utils._probe import CommandError, HostProbe, ToolMissing
+from ansible_collections.lium.cluster.plugins.module_utils._probe import (
+    CommandError,
+    HostProbe,
+    ProbeError,
+    ToolMissing,
+)
 
 #: The platform's own measurement; RDMA tests stay away while it runs.
 MEASUREMENT_CONTAINER = "lium_roce_probe"
+
+_CVM_STATE = "/var/lib/lium-cvm"
+#: PCI classes of display controllers and of accelerators.
+_GPU_CLASSES = ("0x03", "0x12")
+#: Virtual machines, as the kernel names their processes; ``qemu-x86_64`` and its like only emulate a program.
+_QEMU = ("qemu-system", "qemu-kvm")
 
 
 class Occupancy(NamedTuple):
@@ -66,7 +77,38 @@ def occupancy(probe: HostProbe) -> Occupancy:
 
 
 def confidential_vm_host(probe: HostProbe) -> str:
-    """Why this host belongs to the platform's confidential-VM path, whose set-up no role may touch; else empty."""
-    if probe.exists("/var/lib/lium-cvm"):
-        return "host for confidential VMs (/var/lib/lium-cvm)"
-    return ""
+    """Why this host belongs to the platform's confidential-VM path, whose set-up no role may touch; else empty.
+
+    Any of the three signs of host-contract 7 is enough: its state, a GPU bound to vfio, a running QEMU.
+    """
+    signs = []
+    if probe.exists(_CVM_STATE):
+        signs.append(_CVM_STATE)
+    signs += [f"GPU {address} bound to vfio-pci" for address in _gpus_of_vfio(probe)]
+    signs += [f"QEMU running (pid {pid})" for pid in _qemu_processes(probe)]
+    return f"host for confidential VMs ({', '.join(signs)})" if signs else ""
+
+
+def _gpus_of_vfio(probe: HostProbe) -> list[str]:
+    names = probe.entries_or_none("/sys/bus/pci/drivers/vfio-pci") or []
+    devices = [name for name in names if name.count(":") == 2]
+    # A device whose class cannot be found out may be a GPU: hands off.
+    return [
+        name
+        for name in devices
+        if (probe.read_or_none(f"/sys/bus/pci/devices/{name}/class") or _GPU_CLASSES[0]).startswith(_GPU_CLASSES)
+    ]
+
+
+def _qemu_processes(probe: HostProbe) -> list[str]:
+    found = []
+    for pid in probe.entries_or_none("/proc") or []:
+        if not pid.isdecimal():
+            continue
+        try:
+            name = probe.read(f"/proc/{pid}/comm")
+        except ProbeError:
+            continue  # ended meanwhile
+        if name.startswith(_QEMU):
+            found.append(pid)
+    return found

@@ -421,11 +421,56 @@ def test_a_blocker_skips_what_needs_it_and_says_so(tmp_path: Path) -> None:
     assert records["docker.present"].status == "OK"
 
 
-def test_nothing_is_looked_at_on_a_host_for_confidential_vms(tmp_path: Path) -> None:
-    host = _roce()
+def cvm_state(host: RecordedHost) -> None:
     host.folders.add("/var/lib/lium-cvm")
-    records = look_at(host, tmp_path / "host")
+
+
+def of_vfio(host: RecordedHost, pci_class: str | None) -> None:
+    host.links["/sys/bus/pci/drivers/vfio-pci/0000:41:00.0"] = "../../../../devices/pci0000:40/0000:41:00.0"
+    if pci_class:
+        host.files["/sys/bus/pci/devices/0000:41:00.0/class"] = pci_class
+
+
+def gpu_of_vfio(host: RecordedHost) -> None:
+    of_vfio(host, "0x030200")
+
+
+def device_of_vfio_without_a_class(host: RecordedHost) -> None:
+    of_vfio(host, None)
+
+
+def running_qemu(host: RecordedHost) -> None:
+    host.files["/proc/4711/comm"] = "qemu-system-x86"
+
+
+@pytest.mark.parametrize(
+    ("sign", "seen"),
+    [
+        (cvm_state, "/var/lib/lium-cvm"),
+        (gpu_of_vfio, "GPU 0000:41:00.0 bound to vfio-pci"),
+        (device_of_vfio_without_a_class, "GPU 0000:41:00.0 bound to vfio-pci"),
+        (running_qemu, "QEMU running (pid 4711)"),
+    ],
+)
+def test_nothing_is_looked_at_on_a_host_for_confidential_vms(
+    sign: Callable[[RecordedHost], None], seen: str, tmp_path: Path
+) -> None:
+    records = look_at_all(_broken(sign), tmp_path / "host")
     assert {record.status for record in records.values()} == {"SKIPPED"}
+    assert all(seen in record.observed for record in records.values())
+
+
+def network_card_of_vfio(host: RecordedHost) -> None:
+    of_vfio(host, "0x020000")
+
+
+def other_architecture_emulated(host: RecordedHost) -> None:
+    host.files["/proc/4711/comm"] = "qemu-aarch64"
+
+
+@pytest.mark.parametrize("no_sign", [network_card_of_vfio, other_architecture_emulated])
+def test_a_host_with_less_than_that_is_looked_at(no_sign: Callable[[RecordedHost], None], tmp_path: Path) -> None:
+    assert look_at(_broken(no_sign), tmp_path / "host")["os.supported"].status == "OK"
 
 
 def test_what_cannot_be_read_is_unknown_never_ok(tmp_path: Path) -> None:
