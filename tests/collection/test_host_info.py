@@ -343,9 +343,7 @@ COMPOSE = "docker compose ls --all --format json"
         ("unknown flag: --all\nSee 'docker --help'.\n", 125, "SKIPPED"),
     ],
 )
-def test_an_executor_that_could_not_be_looked_for_is_unknown(
-    stderr: str, rc: int, status: str, tmp_path: Path
-) -> None:
+def test_an_executor_that_could_not_be_looked_for_is_unknown(stderr: str, rc: int, status: str, tmp_path: Path) -> None:
     host = _roce()
     host.answer(COMPOSE, rc=rc, stderr=stderr)
     record = look_at(host, tmp_path / "host")["executor.ports"]
