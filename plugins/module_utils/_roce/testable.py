@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.lium.cluster.plugins.module_utils._check import Check
+from ansible_collections.lium.cluster.plugins.module_utils._docker import confidential_vm_host
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
 from ansible_collections.lium.cluster.plugins.module_utils._look import Look
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError
@@ -53,8 +54,9 @@ def look(probe: HostProbe, params: Mapping[str, Any]) -> Look:
 
 
 def _testable(host: Host, *, allow_busy: bool) -> Record:
-    if host.occupancy.busy_for_tests:
-        return TESTABLE.skipped(host.occupancy.busy_for_tests)
+    kept_out = confidential_vm_host(host.probe) or host.occupancy.busy_for_tests
+    if kept_out:
+        return TESTABLE.skipped(kept_out)
     for refusal in (_hidden, _not_ours, _nothing if allow_busy else _in_use):
         told = refusal(host)
         if told is not None:

@@ -156,7 +156,8 @@ SECTIONS = (
 
 def look_at_runtime(probe: HostProbe, options: Mapping[str, Any]) -> Look:
     """Records of the checks ``runtime.*``; the facts say whether the host is rented."""
-    confidential = confidential_vm_host(probe)
+    # What a tenant runs in a pod is the tenant's own.
+    confidential = confidential_vm_host(probe) if options["scope"] == HOST else ""
     if confidential:
         return Look(skip_all(SECTIONS, confidential), {"kept_out": confidential})
     host = Host(probe)

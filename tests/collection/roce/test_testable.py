@@ -61,6 +61,13 @@ def test_rails_in_the_platforms_order(make_probe: MakeProbe) -> None:
     assert rails[0]["link_gbps"] is None
 
 
+def test_a_host_for_confidential_vms_is_left_alone(make_probe: MakeProbe) -> None:
+    files = {**port("mlx5_0", "10.0.0.1"), "/proc/812/comm": "qemu-system-x86"}
+    seen = look(make_probe(files, addresses("10.0.0.1")), {"allow_busy": True})
+    assert seen.records[0].status == "SKIPPED"
+    assert "QEMU running (pid 812)" in refusal(seen)
+
+
 @pytest.mark.parametrize(
     ("files", "word"),
     [

@@ -89,3 +89,9 @@ def test_the_hook_must_be_whole(statuses, tmp_path) -> None:
         record = statuses(None, known, files=files)["runtime.hook"]
         assert record.status == MUST_FIX
         assert words in record.observed
+
+
+@pytest.mark.parametrize(("scope", "kept_out"), [("host", True), ("pod", False)])
+def test_a_virtual_machine_keeps_out_of_a_host_and_not_of_a_pod(statuses, scope: str, kept_out: bool) -> None:
+    seen = statuses("{}", info(), scope, {"/proc/7/comm": "qemu-system-x86"})
+    assert ({record.status for record in seen.values()} == {SKIPPED}) is kept_out
