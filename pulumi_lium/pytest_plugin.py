@@ -1,7 +1,9 @@
 """A pytest plugin: the session fixture `lium_cluster`, one cluster for all tests that ask for it.
 
 It is made when the first test asks and torn down at the end of the run, under pytest-xdist too: the workers share one
-cluster, and the main process tears it down once they are done. Options, each also on the command line:
+cluster, and the main process tears it down once they are done. SIGTERM, by which CI services cancel a job, interrupts
+the run as Ctrl-C does, and the teardown follows; under xdist the main process is the one to signal. That it does only
+once a test has asked for the cluster, and only where nobody else handles it. Options, each also on the command line:
 
     [pytest]
     lium_nodes = 2
@@ -18,13 +20,17 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import secrets
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -41,6 +47,7 @@ _OPTIONS = {
 }
 _FOLDER = pytest.StashKey[Path]()
 _FAILURE = pytest.StashKey[str]()
+_HANDLES = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,6 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """pytest-xdist's hook: a worker is about to start."""
     node.workerinput["lium_folder"] = str(node.config.stash[_FOLDER])
+    _handle_sigterm(node.config)
 
 
 @pytest.fixture(scope="session")
@@ -75,6 +83,7 @@ def lium_cluster(pytestconfig: pytest.Config, lium_cluster_inputs: dict[str, Any
     from .ephemeral import EphemeralCluster, EphemeralRun
 
     meeting = pytestconfig.stash[_FOLDER]
+    _handle_sigterm(pytestconfig)
     inputs = {**_inputs(pytestconfig), **lium_cluster_inputs}
     with _alone(meeting):
         made, failed = meeting / "cluster.json", meeting / "failed"
@@ -106,6 +115,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Also where no session began, the folder goes."""
+    if config.stash.get(_HANDLES, False):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if not hasattr(config, "workerinput"):
         shutil.rmtree(config.stash[_FOLDER], ignore_errors=True)
 
@@ -116,6 +127,24 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if failure is not None:
         terminalreporter.section("lium_cluster", red=True)
         terminalreporter.line(failure)
+
+
+def _handle_sigterm(config: pytest.Config) -> None:
+    """SIGTERM interrupts the run, so that its end is reached; nothing where somebody handles it already."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+    meeting = config.stash[_FOLDER]
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if meeting.exists():
+            raise KeyboardInterrupt("SIGTERM")
+        # No test has asked for a cluster: the signal does what it always does.
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, interrupt)
+    config.stash[_HANDLES] = True
 
 
 def _tear_down(meeting: Path) -> str | None:

@@ -185,7 +185,8 @@ def test_three(lium_cluster):
 """
 
 
-def run_pytest(tmp_path: Path, env: dict[str, str], *arguments: str, tests: str = TESTS) -> tuple[int, str]:
+def project(tmp_path: Path, tests: str) -> Path:
+    """A folder with these tests and the options of the fixture."""
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "key.pub").write_text(PUBLIC_KEY)
@@ -193,9 +194,13 @@ def run_pytest(tmp_path: Path, env: dict[str, str], *arguments: str, tests: str 
         "[pytest]\nlium_gpu_type = H100\nlium_nodes = 2\nlium_ssh_public_key = key.pub\nlium_ttl = 3h\n"
     )
     (folder / "test_it.py").write_text(tests)
+    return folder
+
+
+def run_pytest(tmp_path: Path, env: dict[str, str], *arguments: str, tests: str = TESTS) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
-        cwd=folder,
+        cwd=project(tmp_path, tests),
         env=env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -229,6 +234,38 @@ def test_a_failing_test_leaves_nothing(emulator: Emulator, env: dict[str, str], 
     code, text = run_pytest(tmp_path, env, tests="def test_it(lium_cluster):\n    assert False\n")
     assert code == 1, text
     bills(emulator, 0)
+    assert left(tmp_path) == []
+
+
+USED = """
+import pathlib, time
+
+def test_it(lium_cluster):
+    pathlib.Path("used").touch()
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_cancelled_run_leaves_nothing(emulator: Emulator, env: dict[str, str], tmp_path: Path, workers: str) -> None:
+    folder = project(tmp_path, USED)
+    with (folder / "log").open("wb") as log:
+        run = subprocess.Popen(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", workers],
+            cwd=folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    wait_for((folder / "used").exists, what="the cluster is used", timeout=60)
+    run.terminate()
+    run.wait(120)
+    text = (folder / "log").read_text(errors="replace")
+    assert run.returncode == pytest.ExitCode.INTERRUPTED, text
+    bills(emulator, 0)
+    assert live(emulator) == []
     assert left(tmp_path) == []
 
 
