@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from ..api.clock import SYSTEM_CLOCK
 from ..lifecycle.values import usd
 from ..recovery.accounts import base_url_of, contexts_of
 from ..recovery.export import parse_export
-from ..recovery.intents import state_folder
+from ..recovery.intents import UnreadableRecord, state_folder
 from ..recovery.recover import Step, await_others, keep_copy, others_pending, plan
 from ..recovery.recover import recover as recover_stack
 from ..recovery.stack import PulumiStack
@@ -46,11 +47,16 @@ def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, same_key: b
     Each is looked for by its exact name. A cluster that is what the create asked for is adopted into the state: the
     next `pulumi up` orders nothing. Any other is removed. The state as it was is kept in a file.
 
-    Exit codes: 0 settled, 1 failed (the state is as it was), 4 shown only, and it may bill.
+    Exit codes: 0 settled, 1 failed (the state is as it was), 4 something may still bill: it was shown only, or a record
+    of the journal on this disk cannot be read.
     """
     say = speaker(as_json)
     pulumi = PulumiStack(cwd, stack, os.environ)
     intents = journal()
+    unreadable = list[UnreadableRecord]()
+    intents.look(aside=unreadable)
+    for record in unreadable:
+        told(f"warning: {record.problem}")
     config = pulumi.config()
     source, now = f"the export of {stack}", SYSTEM_CLOCK.now()
     base_url = base_url_of(config, os.environ)
@@ -58,7 +64,8 @@ def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, same_key: b
     if not export.pending:
         say(f"No create of a cluster was cut off in {stack}: nothing to do.")
         if as_json:
-            print_json(_document([], changed=False))
+            print_json(_document([], unreadable, changed=False))
+        _end([], unreadable, say)
         return
     contexts = contexts_of(intents, os.environ, told, config=config)
     if yes:
@@ -70,10 +77,10 @@ def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, same_key: b
         say(f"the engine will forget this pending operation too: {other}")
     if not yes and not (sys.stdin.isatty() and click.confirm("Go on?", err=as_json)):
         say("Nothing was changed. Run it again with --yes.")
-        bills = ", ".join(f"{step.intent.pod_name} ({usd(step.price_per_hour)})" for step in steps)
+        bills = [f"{step.intent.pod_name} ({usd(step.price_per_hour)})" for step in steps]
         if as_json:
-            print_json(_document(steps, changed=False))
-        say(f"May bill: {bills}.")
+            print_json(_document(steps, unreadable, changed=False))
+        say(f"May bill: {', '.join([*bills, *map(_title, unreadable)])}.")
         raise click.exceptions.Exit(MAY_BILL)
     copy = keep_copy(export, state_folder(os.environ) / "backups", stack, SYSTEM_CLOCK.now())
     say(f"The state as it was: {copy}")
@@ -91,14 +98,22 @@ def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, same_key: b
         say(f"done: {step}")
     say("The state was imported. The next `pulumi up` goes on from it.")
     if as_json:
-        print_json({**_document(steps, changed=True), "state_before": str(copy)})
-    left = [step for step in steps if step.action == "leave"]
-    if left:
-        say(f"May still bill: {'; '.join(step.title for step in left)}.")
+        print_json({**_document(steps, unreadable, changed=True), "state_before": str(copy)})
+    _end([step for step in steps if step.action == "leave"], unreadable, say)
+
+
+def _end(left: list[Step], unreadable: list[UnreadableRecord], say: Callable[[str], None]) -> None:
+    """What may still bill is the last line."""
+    if left or unreadable:
+        say(f"May still bill: {'; '.join([*(step.title for step in left), *map(_title, unreadable)])}.")
         raise click.exceptions.Exit(MAY_BILL)
 
 
-def _document(steps: list[Step], *, changed: bool) -> dict[str, Any]:
+def _title(record: UnreadableRecord) -> str:
+    return f"the order in {record.path} ({usd(None)})"
+
+
+def _document(steps: list[Step], unreadable: list[UnreadableRecord], *, changed: bool) -> dict[str, Any]:
     """For programs. Until something was changed every step is only planned, and its cluster may bill."""
     documents = [
         {
@@ -110,8 +125,12 @@ def _document(steps: list[Step], *, changed: bool) -> dict[str, Any]:
         }
         for step in steps
     ]
+    lost = [
+        {"action": "leave", "name": str(record.path), "cluster_id": None, "price_per_hour": None, "why": record.problem}
+        for record in unreadable
+    ]
     return {
         "changed": changed,
         "steps": documents,
-        "may_bill": [document for document in documents if not changed or document["action"] == "leave"],
+        "may_bill": [document for document in documents if not changed or document["action"] == "leave"] + lost,
     }

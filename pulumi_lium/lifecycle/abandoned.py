@@ -147,7 +147,9 @@ def discard(ctx: Context, intent: Intent, *, patience: float = math.inf, timeout
     placed = resolve(ctx, intent, patience=patience)
     if placed is not None:
         remove_placed(ctx, intent, placed, timeout=timeout)
-    ctx.intents.close(intent.idempotency_key)
+    else:
+        with ctx.journal_may_fail():
+            ctx.intents.close(intent.idempotency_key)
     return placed
 
 
@@ -155,7 +157,8 @@ def remove_placed(ctx: Context, intent: Intent, placed: Placed, *, timeout: floa
     """Deletes the intent's cluster, and closes the intent once no member is listed."""
     # Whoever has to go on after a second crash finds the cluster by its id, whatever else bears the name by then. Not
     # `listed`: that would say that a state may hold it.
-    ctx.intents.note(replace(intent, stage="removing", cluster_id=placed.cluster_id, pod_ids=placed.pod_ids))
+    with ctx.journal_may_fail():
+        ctx.intents.note(replace(intent, stage="removing", cluster_id=placed.cluster_id, pod_ids=placed.pod_ids))
     state = {
         "name": intent.pod_name,
         "price_per_hour": total_price([pod.price_per_hour for pod in placed.members]) or intent.price_per_hour,
@@ -163,4 +166,5 @@ def remove_placed(ctx: Context, intent: Intent, placed: Placed, *, timeout: floa
     }
     # `remove` takes it that a state holds the cluster and closes its intent; this intent is all that holds it.
     remove(replace(ctx, intents=NullIntents()), placed.cluster_id, state, timeout=timeout, keeper=KEEPER)
-    ctx.intents.close(intent.idempotency_key)
+    with ctx.journal_may_fail():
+        ctx.intents.close(intent.idempotency_key)

@@ -98,13 +98,22 @@ class Context:
     def note_in_state(self, cluster_id: str, state: Mapping[str, Any] | None = None) -> None:
         """The engine has this cluster in its state: its intent is closed.
 
-        By the id, and by the key in the state where a note of the id was lost. A journal that fails is reported and
-        keeps no verb from its work: an intent that stays open is settled later, a cluster that cannot be deleted bills.
+        By the id, and by the key in the state where a note of the id was lost.
         """
         key = (state or {}).get("idempotency_key")
-        try:
+        with self.journal_may_fail():
             self.intents.close_cluster(cluster_id)
-            if isinstance(key, str) and key:
+        if isinstance(key, str) and key:
+            with self.journal_may_fail():
                 self.intents.close(key)
+
+    @contextmanager
+    def journal_may_fail(self) -> Iterator[None]:
+        """For what follows no order: a journal that fails is reported and keeps no verb from its work.
+
+        An intent that stays open is settled later, a cluster that cannot be deleted bills.
+        """
+        try:
+            yield
         except LiumError as error:
             self.report(f"warning: {error}")

@@ -8,6 +8,7 @@ intent keeps locked (`flock`) for as long as it lives, so that the kernel says w
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -15,6 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ STATE_DIR_VARIABLE = "PULUMI_LIUM_STATE_DIR"
 """Environment variable that moves the journal, for runners whose home folder does not outlive a job."""
 
 _KEY = re.compile(r"[A-Za-z0-9._-]{8,100}")
+_NO_WRITING = (errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT)
 
 
 class IntentLogError(LiumError):
@@ -39,6 +42,15 @@ class OpenIntent:
     intent: Intent
     held: bool
     """A living process holds it: it is at work, and nobody else may settle it."""
+
+
+@dataclass(frozen=True)
+class UnreadableRecord:
+    """A record that tells no order: its cluster may bill. `since` is when it was written, where that can be seen."""
+
+    path: Path
+    problem: str
+    since: datetime | None
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
@@ -100,17 +112,19 @@ class FileIntents:
             if key := self._unwritten.get(cluster_id):
                 self.close(key)
                 del self._unwritten[cluster_id]
-            for path in self._records():
-                intent = self._read(path)
-                if intent is not None and intent.cluster_id == cluster_id:
+            unreadable = list[UnreadableRecord]()
+            for _, intent in self._intents(unreadable):
+                if intent.cluster_id == cluster_id:
                     self.close(intent.idempotency_key)
+            for record in unreadable:
+                raise IntentLogError(record.problem, code="intent_unreadable")
 
-    def claim_abandoned(self, owner: str | None = None) -> list[Intent]:
+    def claim_abandoned(self, owner: str | None = None, *, aside: list[UnreadableRecord] | None = None) -> list[Intent]:
+        """As the protocol has it. Records that cannot be read are put into `aside` and keep no other from its owner."""
         claimed = []
         with self._alone():
-            for path in self._records():
-                seen = self._read(path)
-                if seen is None or (owner is not None and seen.owner != owner):
+            for path, seen in list(self._intents(aside)):
+                if owner is not None and seen.owner != owner:
                     continue
                 if seen.idempotency_key in self._locks or not self._lock(seen.idempotency_key):
                     continue
@@ -133,14 +147,11 @@ class FileIntents:
             if entry.held and entry.intent.owner == owner and entry.intent.idempotency_key not in self._locks
         ]
 
-    def look(self) -> list[OpenIntent]:
-        """Every open intent, oldest first, claiming none."""
+    def look(self, *, aside: list[UnreadableRecord] | None = None) -> list[OpenIntent]:
+        """Every open intent, oldest first, claiming none. What cannot be read raises, or is put into `aside`."""
         found = []
         with self._alone():
-            for path in self._records():
-                intent = self._read(path)
-                if intent is None:
-                    continue
+            for _, intent in self._intents(aside):
                 held = intent.idempotency_key in self._locks
                 if not held:
                     held = not self._lock(intent.idempotency_key)
@@ -162,6 +173,18 @@ class FileIntents:
             except FileNotFoundError:
                 names = []
         return (self._folder / name for name in names if name.endswith(".json") and not name.startswith("."))
+
+    def _intents(self, aside: list[UnreadableRecord] | None) -> Iterator[tuple[Path, Intent]]:
+        for path in self._records():
+            try:
+                intent = self._read(path)
+            except IntentLogError as error:
+                if aside is None:
+                    raise
+                aside.append(UnreadableRecord(path, error.message, _written_at(path)))
+                continue
+            if intent is not None:
+                yield path, intent
 
     def _read(self, path: Path) -> Intent | None:
         """The record in a file; None when it was closed meanwhile."""
@@ -214,7 +237,7 @@ class FileIntents:
             if not self._folder.is_dir():
                 yield
                 return
-            descriptor = os.open(self._folder / ".journal.lock", os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor, _ = _open_to_lock(self._folder / ".journal.lock", self._folder)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
                 yield
@@ -230,9 +253,8 @@ class FileIntents:
         """Takes the lock of an intent; False while another process has it."""
         if key in self._locks:
             return True
-        path = self._lock_file(key)
         while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor, path = _open_to_lock(self._lock_file(key), self._record(key))
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -264,6 +286,30 @@ class FileIntents:
                 f" writable, or name another folder in {STATE_DIR_VARIABLE}.",
                 code="intent_log",
             ) from error
+
+
+def _open_to_lock(file: Path, instead: Path) -> tuple[int, Path]:
+    """A descriptor for `flock`, and what it is of. The file is made where it is missing.
+
+    Where nothing can be written, what is there is enough: a lock whose file is missing is held by nobody, and those who
+    look then agree on `instead`.
+    """
+    try:
+        return os.open(file, os.O_RDWR | os.O_CREAT, 0o600), file
+    except OSError as error:
+        if error.errno not in _NO_WRITING:
+            raise
+        for path in (file, instead):
+            with suppress(FileNotFoundError):
+                return os.open(path, os.O_RDONLY), path
+        raise
+
+
+def _written_at(path: Path) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
+    except OSError:
+        return None
 
 
 @cache

@@ -72,7 +72,7 @@ class Step:
 
 def plan(contexts: Contexts, journal: FileIntents, export: StackExport) -> list[Step]:
     """What would be done with each create that was cut off, by what the listing shows now. Changes nothing."""
-    entries = {entry.intent.pod_name: entry for entry in journal.look()}
+    entries = {entry.intent.pod_name: entry for entry in journal.look(aside=[])}
     steps, held = list[Step](), _held(export)
     for create in _latest_first(export):
         entry = entries.get(create.intent.pod_name)
@@ -112,7 +112,7 @@ def await_others(
     """Waits while the provider of a killed engine finishes an order that the export takes for cut off."""
     names = {create.intent.pod_name for create in export.pending}
     give_up, said = clock.monotonic() + patience, False
-    while any(entry.held and entry.intent.pod_name in names for entry in journal.look()):
+    while any(entry.held and entry.intent.pod_name in names for entry in journal.look(aside=[])):
         if not said:
             report("A living process is at work on an order of this stack; waiting for it.")
             said = True
@@ -137,27 +137,31 @@ def recover(
     The import comes before any removal: the engine refuses it while a run is alive, whose create only looks cut off.
     From then on the state knows nothing of what is to be removed, so the journal does. A failed import loses nothing.
 
+    A record of the journal that cannot be read is passed over: what the state tells of the create is enough.
+
     Raises where the state was written by somebody else meanwhile, or is locked by a run that may be alive.
     """
     owners = {create.intent.owner for create in export.pending}
-    claimed = {intent.pod_name: intent for owner in owners for intent in journal.claim_abandoned(owner)}
+    claimed = {intent.pod_name: intent for owner in owners for intent in journal.claim_abandoned(owner, aside=[])}
     opened: list[Intent] = []
     try:
         steps, document = _decide(contexts, export, claimed, patience)
         removals = [step for step in steps if step.action == "remove"]
-        for step in removals:
-            if step.intent.pod_name not in claimed:
-                journal.open(step.intent)
-                opened.append(step.intent)
         try:
+            for step in removals:
+                if step.intent.pod_name not in claimed:
+                    journal.open(step.intent)
+                    opened.append(step.intent)
             _import(stack, export, document, lock_age, now, report)
         except LiumError as error:
             for intent in opened:
-                journal.close(intent.idempotency_key)
+                with contexts(intent.account).journal_may_fail():
+                    journal.close(intent.idempotency_key)
             raise _not_imported(error, steps) from error
         for step in steps:
             if step.action in ("adopt", "drop") and step.intent.pod_name in claimed:
-                journal.close(step.intent.idempotency_key)
+                with contexts(step.intent.account).journal_may_fail():
+                    journal.close(step.intent.idempotency_key)
         for step in removals:
             assert step.placed is not None
             remove_placed(contexts(step.intent.account), step.intent, step.placed)

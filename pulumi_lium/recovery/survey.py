@@ -24,13 +24,14 @@ from pulumi_lium.lifecycle.strangers import owner_in, strangers
 from pulumi_lium.lifecycle.values import usd
 
 from .export import StackExport
-from .intents import FileIntents, OpenIntent
+from .intents import FileIntents, OpenIntent, UnreadableRecord
 
 Contexts = Callable[[str | None], Context]
 """The surroundings for an account, by its name; None is the default one."""
 
-Kind = Literal["intent", "pending create", "prefix", "stranger", "held"]
-"""`held`: the order of a living process, which may end without its cluster in a state."""
+Kind = Literal["intent", "pending create", "prefix", "stranger", "held", "unreadable"]
+"""`held`: the order of a living process, which may end without its cluster in a state. `unreadable`: a record of the
+journal that tells nothing; its name is the file's."""
 
 
 class NothingKnown(LiumError):
@@ -146,9 +147,11 @@ def survey(
 
     `ours` limits the journal's intents by owner, to those of one stack, whose state `export` is (None: it has none).
     `stacks` (`organization/project/stack`) are looked for by their marks, beside those of the export.
-    Raises `NothingKnown` where a listing cannot be read, and what an unreadable intent raises.
+    Raises `NothingKnown` where a listing cannot be read. A record of the journal that cannot be read is a finding,
+    whatever stack it is of.
     """
-    entries = [entry for entry in journal.look() if ours is None or ours(entry.intent.owner)]
+    unreadable = list[UnreadableRecord]()
+    entries = [entry for entry in journal.look(aside=unreadable) if ours is None or ours(entry.intent.owner)]
     names = {None} | {entry.intent.account for entry in entries if not entry.held}
     if export is not None:
         names |= {create.intent.account for create in export.pending} | {owned.account for owned in export.clusters}
@@ -181,6 +184,8 @@ def survey(
             "The export holds no cluster. One that an earlier state of this stack has lost is found only where its name"
             " tells the stack; else pass --name-prefix."
         )
+    for record in unreadable:
+        look.add(_unreadable(record))
     return Survey(tuple(look.findings), tuple(look.settled), tuple(look.notes))
 
 
@@ -359,6 +364,20 @@ def _seen(
         owner="",
         why=why,
         problem=problem,
+    )
+
+
+def _unreadable(record: UnreadableRecord) -> Finding:
+    return Finding(
+        kind="unreadable",
+        name=str(record.path),
+        account=None,
+        placed=None,
+        price_per_hour=None,
+        since=record.since,
+        owner="",
+        why="an order was noted there, and nothing is known of it",
+        problem=record.problem,
     )
 
 

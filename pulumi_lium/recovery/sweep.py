@@ -34,16 +34,19 @@ def clean(
     """Removes every removable finding and verifies it; closes the intents whose clusters are gone or owned.
 
     An order whose answer was lost is waited for, at most `patience` seconds, until it cannot arrive any more. One
-    finding that fails keeps no other from being removed. `timeout` limits each removal (seconds).
+    finding that fails keeps no other from being removed, nor does the journal. `timeout` limits each removal (seconds).
     """
     waiting = [finding.intent for finding in found.findings if finding.kind == "intent" and finding.intent]
     # Only theirs: an order of another resource must not wait for this.
     owners = {intent.owner for intent in (*found.settled, *waiting)}
-    claimed = {intent.idempotency_key: intent for owner in owners for intent in journal.claim_abandoned(owner)}
+    claimed = {
+        intent.idempotency_key: intent for owner in owners for intent in journal.claim_abandoned(owner, aside=[])
+    }
     try:
         for intent in found.settled:
             if intent.idempotency_key in claimed:
-                journal.close(intent.idempotency_key)
+                with contexts(intent.account).journal_may_fail():
+                    journal.close(intent.idempotency_key)
         chosen = [finding for finding in found.findings if finding.removable]
 
         def one(finding: Finding) -> Removal:

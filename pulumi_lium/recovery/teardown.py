@@ -131,7 +131,7 @@ class Teardown:
                     break
                 clock.sleep(_POLL)
         except LiumError as error:
-            # An unreadable intent keeps nothing else from being torn down; without a listing nothing is known.
+            # A journal that cannot be read keeps nothing else from being torn down; without a listing nothing is known.
             outcome.known = not isinstance(error, (NothingKnown, InvalidArgument))
             outcome.failures.append(str(error))
             return None

@@ -1,4 +1,7 @@
-"""The journal's disk fills up at each step of an order: nothing is ordered off the record, nothing ordered is lost."""
+"""The journal's disk fills up at each step of an order: nothing is ordered off the record, nothing ordered is lost.
+
+And what is on record is removed, whatever can be written by then: a cluster that cannot be deleted bills.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,11 @@ import pytest
 from pulumi_lium.lifecycle.order import order
 from pulumi_lium.lifecycle.remove import remove
 from pulumi_lium.recovery.intents import STATE_DIR_VARIABLE, FileIntents, IntentLogError
+from pulumi_lium.recovery.survey import survey
+from pulumi_lium.recovery.sweep import clean, still_open
+from tests.support.dying import RENT as ORDER
+from tests.support.dying import Process, at
 from tests.support.world import World
-
-ORDER = "/executors/cluster/rent"
 
 
 class Disk:
@@ -88,3 +93,68 @@ def test_whenever_the_disk_fills_up_what_bills_is_in_the_engines_hands(
     assert left, "at last there was room for everything"
     assert refused > 2
     assert returned > 2
+
+
+def _full(monkeypatch: pytest.MonkeyPatch) -> None:
+    Disk(0, monkeypatch)
+
+
+def _read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a volume that was mounted again read-only: what is there can be opened to be read."""
+    real = os.open
+
+    def opened(path: Any, flags: int, *rest: Any, **more: Any) -> int:
+        if flags & (os.O_RDWR | os.O_WRONLY | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return real(path, flags, *rest, **more)
+
+    def refused(*arguments: Any, **more: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "open", opened)
+    for name in ("replace", "unlink", "mkdir"):
+        monkeypatch.setattr(os, name, refused)
+
+
+@pytest.mark.parametrize("trouble", [_full, _read_only])
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_what_is_on_record_is_removed_when_the_disk_takes_no_note(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: Callable[[pytest.MonkeyPatch], None],
+    has_locks: bool,
+) -> None:
+    world, folder = World(), tmp_path / "intents"
+    Process(world, folder, dies_at=at("POST", ORDER, "after")).order_and_die()
+    if not has_locks:
+        for path in (*folder.glob("*.lock"), *folder.glob(".*.lock")):
+            path.unlink()
+    sweeper = Process(world, folder, seed=9)
+    with monkeypatch.context() as patch:
+        trouble(patch)
+        found = survey(lambda account: sweeper.ctx, sweeper.intents)
+        (finding,) = found.findings
+        assert finding.removable
+        removals = clean(lambda account: sweeper.ctx, sweeper.intents, found)
+        assert still_open(found, removals) == []
+        assert sweeper.said("warning: The intent journal at")
+    assert world.listed() == []
+    # What could not be written says only more than is true; a sweep that can write settles it.
+    clean(lambda account: sweeper.ctx, sweeper.intents, survey(lambda account: sweeper.ctx, sweeper.intents))
+    assert sweeper.intents.look() == []
+
+
+def test_one_record_that_cannot_be_read_keeps_no_other_from_its_removal(tmp_path: Path) -> None:
+    world, folder = World(), tmp_path / "intents"
+    Process(world, folder, dies_at=at("POST", ORDER, "after")).order_and_die()
+    lost = folder / "0000000000.json"
+    lost.write_bytes(b"")
+    sweeper = Process(world, folder, seed=9)
+    found = survey(lambda account: sweeper.ctx, sweeper.intents, ours=lambda owner: True)
+    removals = clean(lambda account: sweeper.ctx, sweeper.intents, found)
+    assert world.listed() == []
+    (left,) = still_open(found, removals)
+    assert (left.kind, left.name, left.price_per_hour) == ("unreadable", str(lost), None)
+    assert left.problem is not None
+    assert "remove that file" in left.problem
+    assert lost.exists(), "it is the only trace of its order"

@@ -16,7 +16,13 @@ from pathlib import Path
 import pytest
 
 from pulumi_lium.lifecycle.intents import Intent
-from pulumi_lium.recovery.intents import STATE_DIR_VARIABLE, FileIntents, IntentLogError, journal_folder
+from pulumi_lium.recovery.intents import (
+    STATE_DIR_VARIABLE,
+    FileIntents,
+    IntentLogError,
+    UnreadableRecord,
+    journal_folder,
+)
 
 OPENED = datetime(2026, 11, 30, 9, 0, tzinfo=timezone.utc)
 INTENT = Intent(
@@ -161,6 +167,27 @@ def test_an_unreadable_record_is_an_error_that_names_the_file(folder: Path, text
             look()
         assert str(path) in str(failure.value)
     assert path.read_text() == text
+
+
+def test_an_unreadable_record_is_set_aside_where_the_others_count(folder: Path) -> None:
+    log = FileIntents(folder)
+    log.open(INTENT)
+    log.release(INTENT.idempotency_key)
+    (folder / "zzzzzzzzzz.json").write_text("")
+    for take in (log.look, log.claim_abandoned):
+        with pytest.raises(IntentLogError, match="zzzzzzzzzz"):
+            take()
+        aside = list[UnreadableRecord]()
+        assert len(take(aside=aside)) == 1
+        (record,) = aside
+        assert record.path == folder / "zzzzzzzzzz.json"
+        assert "remove that file" in record.problem
+        assert record.since is not None
+    noted = replace(INTENT, stage="listed", cluster_id="c-1")
+    log.note(noted)
+    with pytest.raises(IntentLogError, match="zzzzzzzzzz"):
+        log.close_cluster("c-1")
+    assert log.look(aside=[]) == []
 
 
 def test_a_record_under_a_strange_name_is_not_taken_for_another(folder: Path) -> None:
