@@ -129,7 +129,7 @@ def _teardown(world: World, ctx: Context) -> None:
         _export(world, ctx),
         lock_age=timedelta(0),
         report=ctx.report,
-        now=ctx.clock.now,
+        clock=ctx.clock,
     )
     with (
         patch.object(sweep, "ThreadPoolExecutor", _OneByOne),

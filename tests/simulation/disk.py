@@ -64,7 +64,7 @@ class DiskIntents:
             if intent.cluster_id == cluster_id:
                 self.close(key)
 
-    def claim_abandoned(self, owner: str | None = None) -> list[Intent]:
+    def claim_abandoned(self, owner: str | None = None, *, aside: object = None) -> list[Intent]:
         claimed = []
         for key, intent in self._disk.records.items():
             if owner in (None, intent.owner) and key not in self._disk.locks:
@@ -82,7 +82,7 @@ class DiskIntents:
             if intent.owner == owner and self._disk.locks.get(key, self._process) != self._process
         ]
 
-    def look(self) -> list[OpenIntent]:
+    def look(self, *, aside: object = None) -> list[OpenIntent]:
         """Every open intent, oldest first."""
         found = [OpenIntent(intent, key in self._disk.locks) for key, intent in self._disk.records.items()]
         return sorted(found, key=lambda entry: entry.intent.opened_at)

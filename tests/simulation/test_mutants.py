@@ -37,7 +37,10 @@ def mutant(breaks: str, within: int) -> Callable[[Mutant], Mutant]:
 
 
 class _Forgetful(NullIntents):
-    def look(self) -> list[Any]:
+    def look(self, *, aside: object = None) -> list[Any]:
+        return []
+
+    def claim_abandoned(self, owner: str | None = None, *, aside: object = None) -> list[Any]:
         return []
 
 
