@@ -200,13 +200,12 @@ class EphemeralRun:
             PulumiStack(self._project, self.stack, self._environ),
             FileIntents(journal_folder(self._environ)),
         )
-        now = SYSTEM_CLOCK.now
         try:
             text = stack.export_or_none() if (self._project / "Pulumi.yaml").exists() else None
             export = None
             if text is not None:
                 base_url = base_url_of({}, self._environ)
-                export = parse_export(text, f"the state of {self.stack}", base_url=base_url, now=now())
+                export = parse_export(text, f"the state of {self.stack}", base_url=base_url, now=SYSTEM_CLOCK.now())
             outcome = Teardown(
                 stack=stack,
                 contexts=contexts_of(intents, self._environ, self._report),
@@ -214,7 +213,7 @@ class EphemeralRun:
                 export=export,
                 lock_age=timedelta(0),
                 report=self._report,
-                now=now,
+                clock=SYSTEM_CLOCK,
             ).run(remove_stack=True)
         except BaseException:
             self._report(f"The teardown was cut off, and the cluster may still bill. Go on with: {self._command()}")

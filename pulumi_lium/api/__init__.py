@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .errors import InvalidArgument as InvalidArgument
     from .errors import LiumError as LiumError
     from .errors import MissingScope as MissingScope
+    from .errors import NoApiKey as NoApiKey
     from .errors import NotFound as NotFound
     from .errors import OrderRefused as OrderRefused
     from .errors import QuotaExceeded as QuotaExceeded
@@ -59,9 +60,9 @@ _HOMES = {
     "clock": "SYSTEM_CLOCK Clock SystemClock",
     "clusters": "ClusterOrder ClusterRemoval MemberRemoval OrderAnswer",
     "errors": (
-        "ApiError Conflict Forbidden InsufficientBalance Invalid InvalidArgument LiumError MissingScope NotFound"
-        " OrderRefused QuotaExceeded RateLimited RedirectRefused Refused ServerError TransportError Unauthorized"
-        " UndecodableAnswer Violation"
+        "ApiError Conflict Forbidden InsufficientBalance Invalid InvalidArgument LiumError MissingScope NoApiKey"
+        " NotFound OrderRefused QuotaExceeded RateLimited RedirectRefused Refused ServerError TransportError"
+        " Unauthorized UndecodableAnswer Violation"
     ),
     "nodes": "Node short_gpu_type",
     "offers": "Offer",

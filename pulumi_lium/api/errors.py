@@ -73,6 +73,10 @@ class InvalidArgument(LiumError, ValueError):
     """A setting or an argument is wrong; nothing was sent."""
 
 
+class NoApiKey(InvalidArgument):
+    """No API key is set for the account."""
+
+
 class TransportError(LiumError):
     """No answer: the service could not be reached, or the connection broke before the answer was there.
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from .errors import InvalidArgument
+from .errors import InvalidArgument, NoApiKey
 
 DEFAULT_BASE_URL = "https://lium.io/api"
 
@@ -81,9 +81,7 @@ def _is_plain(text: str) -> bool:
 def _usable_key(secret: SecretStr | str) -> str:
     key = (secret if isinstance(secret, str) else secret.get_secret_value()).strip()
     if not key:
-        raise InvalidArgument(
-            "No API key is set.", hint="Set LIUM_API_KEY, or `pulumi config set --secret lium:apiKey`."
-        )
+        raise NoApiKey("No API key is set.", hint="Set LIUM_API_KEY, or `pulumi config set --secret lium:apiKey`.")
     if not _is_plain(key):
         raise InvalidArgument(
             "The API key holds a blank, a line break or a character outside ASCII.", hint="Copy it again, whole."

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 
-from ..recovery.accounts import contexts_of
+from ..api import SYSTEM_CLOCK
+from ..recovery.accounts import base_url_of, contexts_of
 from ..recovery.export import read_export
 from ..recovery.survey import survey
 from ..recovery.sweep import clean, still_open
-from ._edge import MAY_BILL, json_option, print_json
+from ._edge import MAY_BILL, account_option, json_option, print_json
 from ._recovery import (
     journal,
     last_line,
@@ -37,6 +38,7 @@ from ._recovery import (
 )
 @click.option("--name-prefix", help="Also every cluster whose name begins so, except those in the stack's export.")
 @click.option("--older-than", callback=span, metavar="SPAN", help="Leave alone what is younger: 90m, 8h, 2d.")
+@account_option
 @wait_option
 @same_key_option
 @yes_option
@@ -45,6 +47,7 @@ def sweep(
     stack_export: Path | None,
     name_prefix: str | None,
     older_than: timedelta | None,
+    account: str | None,
     wait: float,
     same_key: bool,
     yes: bool,
@@ -53,8 +56,9 @@ def sweep(
     """List what bills and is owned by nobody, with its price; remove it with --yes.
 
     Looks at the open intents of this disk (orders that were interrupted), at creates that were cut off in the stack's
-    export, and at names by prefix, when one is given. A cluster whose order a living process is at work on, or that
-    stands in the export's state, is never touched; the former is named, as its process may die.
+    export, and at names by prefix, when one is given; in every account that these name, and in that of --account, else
+    in the default one if it has a key. A cluster whose order a living process is at work on, or that stands in the
+    export's state, is never touched; the former is named, as its process may die.
 
     Exit codes: 0 nothing is left, 1 the listing cannot be read (nothing is known then), 4 something may still bill.
     """
@@ -62,13 +66,13 @@ def sweep(
         raise click.BadParameter("is empty: every cluster of the account would be meant", param_hint="--name-prefix")
     intents = journal()
     contexts = contexts_of(intents, os.environ, told)
-    default = contexts(None)
     export = None
     if stack_export is not None:
-        base_url = default.api.settings.base_url
-        export = read_export(stack_export, base_url=base_url, now=default.clock.now(), same_key=same_key)
-    found = survey(contexts, intents, export=export, name_prefix=name_prefix, older_than=older_than)
-    now = default.clock.now()
+        export = read_export(
+            stack_export, base_url=base_url_of({}, os.environ), now=SYSTEM_CLOCK.now(), same_key=same_key
+        )
+    found = survey(contexts, intents, export=export, name_prefix=name_prefix, older_than=older_than, account=account)
+    now = SYSTEM_CLOCK.now()
     if not as_json:
         for note in found.notes:
             click.echo(note, err=True)

@@ -89,7 +89,7 @@ def teardown(
         export=export,
         lock_age=lock_age,
         report=told,
-        now=now,
+        clock=SYSTEM_CLOCK,
         patience=wait,
         timeout=timeout,
         is_hurried=interruption.has_come,

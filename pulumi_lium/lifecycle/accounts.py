@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pulumi_lium.api import InvalidArgument, Settings
+from pulumi_lium.api import InvalidArgument, NoApiKey, Settings
 
 
 def settings_for(config: Callable[[str], Any], environ: Mapping[str, str], account: str | None) -> Settings:
@@ -22,7 +22,7 @@ def settings_for(config: Callable[[str], Any], environ: Mapping[str, str], accou
     variable = "LIUM_API_KEY_" + "".join(c if c.isalnum() else "_" for c in account.upper())
     key = config(f"lium:apiKey-{account}") or environ.get(variable)
     if not key:
-        raise InvalidArgument(
+        raise NoApiKey(
             f"No API key is set for the account {account!r}.",
             hint=f"Run `pulumi config set --secret lium:apiKey-{account}`, or set {variable}.",
         )

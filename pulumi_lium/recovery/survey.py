@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from pulumi_lium.api import InvalidArgument, Pod
+from pulumi_lium.api import InvalidArgument, NoApiKey, Pod
 from pulumi_lium.api.errors import LiumError
 from pulumi_lium.lifecycle.abandoned import locate, require_same_service, settled_from
 from pulumi_lium.lifecycle.context import Context
@@ -142,9 +142,11 @@ def survey(
     older_than: timedelta | None = None,
     ours: Callable[[str], bool] | None = None,
     stacks: Iterable[str] = (),
+    account: str | None = None,
 ) -> Survey:
-    """Looks at the journal, the export and the listing of every account that they name.
+    """Looks at the journal, the export and the listing of every account that they name, and of `account`.
 
+    The default account (None) is left out where it has no key and another one is named.
     `ours` limits the journal's intents by owner, to those of one stack, whose state `export` is (None: it has none).
     `stacks` (`organization/project/stack`) are looked for by their marks, beside those of the export.
     Raises `NothingKnown` where a listing cannot be read. A record of the journal that cannot be read is a finding,
@@ -152,13 +154,15 @@ def survey(
     """
     unreadable = list[UnreadableRecord]()
     entries = [entry for entry in journal.look(aside=unreadable) if ours is None or ours(entry.intent.owner)]
-    names = {None} | {entry.intent.account for entry in entries if not entry.held}
+    names = {entry.intent.account for entry in entries if not entry.held}
     if export is not None:
         names |= {create.intent.account for create in export.pending} | {owned.account for owned in export.clusters}
+    if account is not None or not names or _has_key(contexts):
+        names.add(account)
     look = _Look(
         export,
         older_than,
-        contexts(None).clock.now(),
+        contexts(next(iter(names))).clock.now(),
         {name: _listing(contexts, name, entries, export) for name in names},
         name_prefix,
         is_of_owners=ours is not None,
@@ -187,6 +191,15 @@ def survey(
     for record in unreadable:
         look.add(_unreadable(record))
     return Survey(tuple(look.findings), tuple(look.settled), tuple(look.notes))
+
+
+def _has_key(contexts: Contexts) -> bool:
+    """Whether the default account has a key. Raises where there is one that cannot be used."""
+    try:
+        contexts(None)
+    except NoApiKey:
+        return False
+    return True
 
 
 def _listing(

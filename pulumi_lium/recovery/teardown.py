@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from pulumi_lium.api import InvalidArgument
+from pulumi_lium.api import Clock, InvalidArgument
 from pulumi_lium.api.errors import LiumError
 from pulumi_lium.lifecycle.intents import NullIntents
 from pulumi_lium.lifecycle.members import members_of, total_price
@@ -71,7 +71,7 @@ class Teardown:
     """None where the stack is missing."""
     lock_age: timedelta
     report: Callable[[str], None]
-    now: Callable[[], datetime]
+    clock: Clock
     patience: float = math.inf
     timeout: float | None = None
     is_hurried: Callable[[], bool] = lambda: False
@@ -108,8 +108,7 @@ class Teardown:
         The provider of a killed engine may still be at work on one: it is waited for, as long as the patience lasts.
         """
         try:
-            clock = self.contexts(None).clock
-            give_up = clock.monotonic() + self.patience
+            give_up = self.clock.monotonic() + self.patience
             said: set[str] = set()
             while True:
                 found = survey(
@@ -127,9 +126,9 @@ class Teardown:
                 removals = clean(self.contexts, self.journal, found, patience=self.patience, timeout=self.timeout)
                 for removal in removals:
                     self._note_removal(outcome, removal)
-                if not found.held or clock.monotonic() + _POLL > give_up or self.is_hurried():
+                if not found.held or self.clock.monotonic() + _POLL > give_up or self.is_hurried():
                     break
-                clock.sleep(_POLL)
+                self.clock.sleep(_POLL)
         except LiumError as error:
             # A journal that cannot be read keeps nothing else from being torn down; without a listing nothing is known.
             outcome.known = not isinstance(error, (NothingKnown, InvalidArgument))
@@ -183,7 +182,7 @@ class Teardown:
             try:
                 self.stack.destroy(delete_timeout=self.timeout)
             except StackLocked as locked:
-                take_off_dead_lock(self.stack, locked, self.lock_age, self.now(), self.report)
+                take_off_dead_lock(self.stack, locked, self.lock_age, self.clock.now(), self.report)
                 self.stack.destroy(delete_timeout=self.timeout)
         except PulumiFailed as error:
             outcome.failures.append(str(error))
@@ -226,8 +225,8 @@ class Teardown:
         """Nothing bills: the state's cut-off creates are dropped, and the stack too where that is asked for."""
         try:
             text = self.stack.export()
-            source, base_url = f"the export of {self.stack.name}", self.contexts(None).api.settings.base_url
-            export = parse_export(text, source, base_url=base_url, now=self.now())
+            # Where its orders went does not matter any more: they are only dropped.
+            export = parse_export(text, f"the export of {self.stack.name}", base_url="", now=self.clock.now())
             for cluster in export.clusters:
                 outcome.failures.append(f"{cluster.name} (cluster {cluster.cluster_id}) still stands in the state.")
             if export.pending:

@@ -49,11 +49,11 @@ def test_every_command_has_it() -> None:
     ("arguments", "env", "exit_code", "error"),
     [
         (["offers"], {"LIUM_API_KEY": UNKNOWN_KEY}, 3, {"code": "invalid_api_key", "status": 401}),
-        (["offers"], {"LIUM_API_KEY": ""}, 2, {"code": "invalid_argument"}),
+        (["offers"], {"LIUM_API_KEY": ""}, 2, {"code": "no_api_key"}),
         (["offers"], {"LIUM_BASE_URL": "http://127.0.0.1:1/api"}, 1, {"code": "transport_error"}),
         (["offers", "--nodes", "1"], {}, 2, {"code": "invalid_inputs"}),
         (["offers", "--nodes", "two"], {}, 2, {"code": "wrong_use", "hint": "See `pulumi-lium offers --help`."}),
-        (["offers", "--account", "nobody"], {}, 2, {"code": "invalid_argument"}),
+        (["offers", "--account", "nobody"], {}, 2, {"code": "no_api_key"}),
         (["sweep"], {"LIUM_API_KEY": UNKNOWN_KEY}, 1, {"code": "nothing_known"}),
         (["sweep", "--stack-export", "none.json"], {}, 2, {"code": "wrong_use"}),
         (["sweep", "--name-prefix", " "], {}, 2, {"code": "wrong_use"}),

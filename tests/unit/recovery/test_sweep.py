@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pulumi_lium.api import ClusterOrder
+from pulumi_lium.api import ClusterOrder, NoApiKey
+from pulumi_lium.lifecycle.accounts import settings_for
 from pulumi_lium.lifecycle.order import order
 from pulumi_lium.recovery.export import StackExport, parse_export
 from pulumi_lium.recovery.survey import Contexts, NothingKnown, Survey, survey
@@ -416,6 +417,24 @@ def test_a_sweep_that_dies_while_it_deletes_is_finished_by_the_next(world: World
     second.sweep()
     assert clusters(world) == set()
     assert second.journal.look() == []
+
+
+def test_without_a_key_of_the_default_account_the_named_ones_are_asked(world: World, folder: Path) -> None:
+    Process(world, folder, account="lab", dies_at=at(*LOST)).order_and_die(account="lab")
+    lab = Process(world, folder, seed=9, account="lab")
+
+    def contexts(account: str | None) -> Any:
+        settings_for({}.get, {"LIUM_API_KEY_LAB": KEY}, account)
+        return lab.ctx
+
+    found = survey(contexts, lab.intents)
+    assert [removal.error for removal in clean(contexts, lab.intents, found)] == [None]
+    assert clusters(world) == set()
+    with pytest.raises(NoApiKey):
+        survey(contexts, lab.intents)
+    lost = Process(world, folder.parent / "lost", seed=8).order(name="ci-1").cluster_id
+    (finding,) = survey(contexts, lab.intents, name_prefix="ci-", account="lab").findings
+    assert (finding.cluster_id, finding.account) == (lost, "lab")
 
 
 def test_names_of_other_tenants_are_never_seen(world: World, folder: Path, sweeper: Sweeper) -> None:
