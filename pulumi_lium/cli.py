@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import sys
 
+from .interruption import install
+
 
 def main() -> None:
     """Run the command line. Without the `cli` extra it says how to get it."""
+    if sys.argv[1:2] == ["teardown"]:
+        # A signal may come at once, and must not end it before anything was deleted.
+        install()
     try:
         from .commands import group
     except ModuleNotFoundError as error:

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
-import signal
-import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
 
 from ..api import SYSTEM_CLOCK
 from ..api.errors import LiumError
+from ..interruption import Interruption, ended, install
 from ..lifecycle.members import total_price
 from ..lifecycle.values import usd
 from ..recovery.accounts import base_url_of, contexts_of
-from ..recovery.export import StackExport, parse_export
+from ..recovery.export import BadExport, StackExport, parse_export
+from ..recovery.intents import FileIntents
 from ..recovery.stack import PulumiStack
-from ..recovery.teardown import Outcome, Teardown
-from ._edge import FAILED, MAY_BILL, error_document, json_option, print_json
+from ..recovery.survey import Contexts
+from ..recovery.sweep import Removal
+from ..recovery.teardown import Leftover, Outcome, Teardown, delete_on_record
+from ._edge import FAILED, MAY_BILL, json_option, print_json
 from ._recovery import (
     Seconds,
     cwd_option,
@@ -36,6 +39,12 @@ from ._recovery import (
     told,
     wait_option,
 )
+
+_LOOK_S = 0.1
+_SLOW_S = 10.0
+"""Seconds for which the orders on record wait for the state to be read; after a signal they wait no longer."""
+_PATIENCE_S = 20.0
+"""Seconds that the state may take to be read after a signal."""
 
 
 @click.command()
@@ -59,42 +68,60 @@ def teardown(
 ) -> None:
     """Delete the stack's clusters, destroy the rest with the engine, sweep, and look again. Safe to repeat.
 
-    The clusters are deleted first and without the engine; the first deletion leaves within 2 s of a SIGINT or SIGTERM.
-    A first signal does not end this command, it only keeps it from waiting; a second one ends it. A stack that is
-    missing is no error: what was ordered for it is swept all the same.
+    The clusters are deleted first and without the engine; the first deletion leaves within 2 s of a SIGINT or SIGTERM,
+    for the orders that this disk's journal has also while the stack's state is not read. A first signal does not end
+    this command, it only keeps it from waiting; a second one ends it. A stack that is missing is no error: what was
+    ordered for it is swept all the same.
 
-    Exit codes: 0 nothing is left, 1 failed, or nothing is known since the listing cannot be read, 4 something may
-    still bill.
+    Exit codes: 0 nothing is left, 1 failed, or nothing is known since the listing or the state cannot be read, 4
+    something may still bill.
     """
-    say, interruption = speaker(as_json), _Interruption(as_json)
+    say, interruption = speaker(as_json), install()
     pulumi = PulumiStack(cwd, stack, os.environ, shows_on=2 if as_json else 1)
     intents = journal()
-    now = SYSTEM_CLOCK.now
-    with ThreadPoolExecutor(3) as pool:
+    last_word = _LastWord(pulumi, intents, as_json)
+    interruption.last_word = last_word.say
+
+    def contexts() -> Contexts:
+        def require_patience() -> None:
+            if interruption.has_come():
+                raise _Impatient("It was interrupted, so a lost order was not waited for", code="interrupted")
+
+        config = reading_config.result()
+        return contexts_of(intents, os.environ, told, config=config, require_caller=require_patience)
+
+    began = SYSTEM_CLOCK.monotonic()
+    with ThreadPoolExecutor(4) as pool:
         reading_text, reading_config = pool.submit(pulumi.export_or_none), pool.submit(pulumi.config)
         # Meanwhile, what the first deletion needs; every tenth of a second counts after a signal.
         pool.submit(importlib.import_module, "requests")
-        config, text = reading_config.result(), reading_text.result()
-    export = None
-    if text is not None:
-        base_url, source = base_url_of(config, os.environ), f"the export of {stack}"
-        export = parse_export(text, source, base_url=base_url, now=now(), same_key=same_key)
-    interruption.export = export
-    if export is None:
-        say(f"There is no stack {stack}: interrupted orders of it, and clusters with its mark, are looked for.")
-    job = Teardown(
-        stack=pulumi,
-        contexts=contexts_of(intents, os.environ, told, config=config, require_caller=interruption.require_patience),
-        journal=intents,
-        export=export,
-        lock_age=lock_age,
-        report=told,
-        clock=SYSTEM_CLOCK,
-        patience=wait,
-        timeout=timeout,
-        is_hurried=interruption.has_come,
-    )
-    outcome = job.run(remove_stack=remove_stack)
+        begun: Future[list[Removal]] | None = None
+        reading: list[Future[Any]] = [reading_text, reading_config]
+        while wait_for(reading, timeout=_LOOK_S).not_done:
+            is_late = interruption.has_come() or SYSTEM_CLOCK.monotonic() - began > _SLOW_S
+            if is_late and begun is None and reading_config.done():
+                begun = pool.submit(delete_on_record, contexts(), intents, pulumi, told)
+            if interruption.age() > _PATIENCE_S:
+                pulumi.stop_reading()
+        export, unread = _read(reading_text, stack, reading_config.result(), interruption, same_key)
+        last_word.learn(export, unread)
+        if export is None and unread is None:
+            say(f"There is no stack {stack}: interrupted orders of it, and clusters with its mark, are looked for.")
+        job = Teardown(
+            stack=pulumi,
+            contexts=contexts(),
+            journal=intents,
+            export=export,
+            lock_age=lock_age,
+            report=told,
+            clock=SYSTEM_CLOCK,
+            patience=wait,
+            timeout=timeout,
+            is_hurried=interruption.has_come,
+            unread=unread,
+            begun=begun.result if begun else tuple,
+        )
+        outcome = job.run(remove_stack=remove_stack)
     for failure in outcome.failures:
         click.echo(f"failed: {failure}", err=True)
     if as_json:
@@ -106,6 +133,25 @@ def teardown(
         raise click.exceptions.Exit(MAY_BILL)
     if outcome.failures:
         raise click.exceptions.Exit(FAILED)
+
+
+def _read(
+    reading: Future[str | None], stack: str, config: Mapping[str, str], interruption: Interruption, same_key: bool
+) -> tuple[StackExport | None, str | None]:
+    """The state, None where there is no such stack; and why it could not be read. Raises for a wrong base URL."""
+    base_url = base_url_of(config, os.environ)
+    try:
+        text = reading.result()
+        if text is None:
+            return None, None
+        source, now = f"the export of {stack}", SYSTEM_CLOCK.now()
+        return parse_export(text, source, base_url=base_url, now=now, same_key=same_key), None
+    except BadExport as error:
+        return None, error.message
+    except LiumError as error:
+        if interruption.age() > _PATIENCE_S:
+            return None, f"`pulumi stack export` gave no answer within {_PATIENCE_S:g} s of the signal"
+        return None, str(error)
 
 
 def _document(outcome: Outcome) -> dict[str, Any]:
@@ -135,35 +181,36 @@ class _Impatient(LiumError):
     """An interrupt came: nothing is waited for any more."""
 
 
-class _Interruption:
-    """SIGINT and SIGTERM: the first takes the patience away, the second ends the process, saying what may bill."""
+class _LastWord:
+    """What a second signal names: the clusters in the state, and the orders on record that it does not hold."""
 
-    def __init__(self, as_json: bool) -> None:
-        self._as_json = as_json
-        self.export: StackExport | None = None
-        self._came = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._handle)
+    def __init__(self, stack: PulumiStack, journal: FileIntents, as_json: bool) -> None:
+        self._stack, self._journal, self._as_json = stack, journal, as_json
+        self._export: StackExport | None = None
+        self._is_read = False
 
-    def has_come(self) -> bool:
-        return self._came.is_set()
+    def learn(self, export: StackExport | None, unread: str | None) -> None:
+        """What was read of the state; `export` is None where there is no stack."""
+        self._export, self._is_read = export, unread is None
 
-    def require_patience(self) -> None:
-        if self._came.is_set():
-            raise _Impatient("It was interrupted, so a lost order was not waited for", code="interrupted")
+    def say(self, name: str) -> tuple[str, str]:
+        left = self._left()
+        titles = [leftover.title for leftover in left]
+        if not self._is_read:
+            titles.append("what else this stack has ordered" if titles else "what this stack has ordered")
+        line = f"Ended by {name}. May still bill: {', '.join(titles) or 'nothing that is known'}."
+        bills: list[dict[str, Any]] = [
+            {"name": one.name, "cluster_id": one.cluster_id, "price_per_hour": one.price_per_hour} for one in left
+        ]
+        return line, ended(line, bills) if self._as_json else ""
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        name = signal.Signals(number).name
-        if not self._came.is_set():
-            self._came.set()
-            os.write(2, f"{name}: the deletions go out all the same; a second signal ends this.\n".encode())
-            return
-        clusters = self.export.clusters if self.export else ()
-        named = ", ".join(f"{c.name} (cluster {c.cluster_id}, {usd(c.price_per_hour)})" for c in clusters)
-        line = f"Ended by {name}. May still bill: {named or 'what this stack has ordered'}."
-        if self._as_json:
-            bills = [{"name": c.name, "cluster_id": c.cluster_id, "price_per_hour": c.price_per_hour} for c in clusters]
-            document = {**error_document("interrupted", line, "Run it again.", MAY_BILL), "may_bill": bills}
-            os.write(1, (json.dumps(document) + "\n").encode())
-        os.write(2 if self._as_json else 1, f"{line}\n".encode())
-        os._exit(MAY_BILL)
+    def _left(self) -> list[Leftover]:
+        clusters, orders = (self._export.clusters, self._export.pending) if self._export else ((), ())
+        left = [Leftover(c.name, c.cluster_id, c.price_per_hour, "it stands in the state") for c in clusters]
+        with suppress(LiumError):
+            on_record = [intent for intent in self._journal.peek() if self._stack.owns(intent.owner)]
+            for intent in (*on_record, *(create.intent for create in orders)):
+                named = {leftover.cluster_id for leftover in left} | {leftover.name for leftover in left}
+                if intent.stage != "opened" and intent.cluster_id not in named and intent.pod_name not in named:
+                    left.append(Leftover(intent.pod_name, intent.cluster_id, intent.price_per_hour, "was interrupted"))
+        return left

@@ -159,6 +159,10 @@ class FileIntents:
                 found.append(OpenIntent(intent, held))
         return sorted(found, key=lambda entry: entry.intent.opened_at)
 
+    def peek(self) -> list[Intent]:
+        """Every open intent that can be read, with no lock taken: for a signal handler, which must not wait."""
+        return [intent for _, intent in self._intents([])]
+
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def _record(self, key: str) -> Path:

@@ -6,10 +6,12 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -67,6 +69,7 @@ class PulumiStack:
             raise InvalidArgument("The stack's name is empty.", hint="Name the stack.")
         self.cwd, self.name = cwd, name
         self._environ, self._shows_on = dict(environ), shows_on
+        self._reading = set[subprocess.Popen[str]]()
 
     @property
     def project(self) -> str | None:
@@ -98,7 +101,14 @@ class PulumiStack:
 
     def export(self) -> str:
         """`pulumi stack export`; secrets stay encrypted. Raises `StackMissing`."""
-        return self._run("stack", "export", "--stack", self.name)
+        return self._run("stack", "export", "--stack", self.name, reads=True)
+
+    def stop_reading(self) -> None:
+        """Ends what reads the state or the configuration at this moment; to its caller that is a failure."""
+        for process in list(self._reading):
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
 
     def export_or_none(self) -> str | None:
         """The export; None where there is no such stack."""
@@ -120,7 +130,7 @@ class PulumiStack:
         if self._configures_nothing():
             return {}
         try:
-            text = self._run("config", "--show-secrets", "--json", "--stack", self.name)
+            text = self._run("config", "--show-secrets", "--json", "--stack", self.name, reads=True)
             return {
                 key: value["value"]
                 for key, value in json.loads(text).items()
@@ -153,13 +163,15 @@ class PulumiStack:
         """`pulumi stack rm`, never with --force: it refuses while resources are left."""
         self._run("stack", "rm", "--yes", self.name)
 
-    def _run(self, *arguments: str, shown: bool = False, more: Mapping[str, str] | None = None) -> str:
+    def _run(
+        self, *arguments: str, shown: bool = False, reads: bool = False, more: Mapping[str, str] | None = None
+    ) -> str:
         program = shutil.which("pulumi", path=self._environ.get("PATH"))
         if program is None:
             raise PulumiFailed("The Pulumi CLI is not on PATH.", code="no_pulumi", hint="Install it, or mend PATH.")
         command = [program, *arguments, "--non-interactive", "--color", "never"]
         try:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 command,
                 cwd=self.cwd,
                 env={**self._environ, **(more or {})},
@@ -169,15 +181,24 @@ class PulumiStack:
                 text=True,
                 errors="replace",
                 start_new_session=True,
-                check=False,
             )
         except OSError as error:
             raise PulumiFailed(
                 f"`pulumi {arguments[0]}` could not be started in {self.cwd}: {error.strerror}."
             ) from error
-        if done.returncode == 0:
-            return done.stdout or ""
-        raise _failure(arguments, done.returncode, (done.stderr or "").strip() or (done.stdout or "").strip())
+        with process:
+            if reads:
+                self._reading.add(process)
+            try:
+                said, complained = process.communicate()
+            except BaseException:
+                process.kill()
+                raise
+            finally:
+                self._reading.discard(process)
+        if process.returncode == 0:
+            return said or ""
+        raise _failure(arguments, process.returncode, (complained or "").strip() or (said or "").strip())
 
 
 def take_off_dead_lock(

@@ -8,7 +8,7 @@ that may still bill are known at the end, with their price.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -30,6 +30,8 @@ from .sweep import Removal, clean, still_open
 _AT_ONCE = 16
 _POLL = 1.0
 """Seconds between two looks at an order that a living process is at work on."""
+_MOMENT = 1.0
+"""Seconds for a removal that somebody else goes on with."""
 _KEEPER = Keeper("the stack's state", "pulumi-lium teardown")
 
 
@@ -60,6 +62,27 @@ class Outcome:
     """There was no such stack."""
 
 
+def delete_on_record(
+    contexts: Contexts, journal: FileIntents, stack: PulumiStack, report: Callable[[str], None]
+) -> list[Removal]:
+    """Deletes what the journal's interrupted orders of this stack have, for as long as its state is not read.
+
+    Waits for nothing: what is not seen to be gone stays on record, and the teardown itself goes on with it.
+    """
+    try:
+        found = survey(contexts, journal, ours=stack.owns)
+        return clean(contexts, journal, replace(found, settled=()), patience=0, timeout=_MOMENT)
+    except LiumError as error:
+        report(f"warning: {error}")
+        return []
+
+
+def _put(removed: list[str], cluster: str) -> None:
+    """Once, though both the state and the journal may have it."""
+    if cluster not in removed:
+        removed.append(cluster)
+
+
 @dataclass(frozen=True)
 class Teardown:
     """One teardown. `report` takes lines for the person who is watching."""
@@ -68,7 +91,7 @@ class Teardown:
     contexts: Contexts
     journal: FileIntents
     export: StackExport | None
-    """None where the stack is missing."""
+    """None where the stack is missing, or its state could not be read (`unread`)."""
     lock_age: timedelta
     report: Callable[[str], None]
     clock: Clock
@@ -76,10 +99,17 @@ class Teardown:
     timeout: float | None = None
     is_hurried: Callable[[], bool] = lambda: False
     """True once nothing is to be waited for any more."""
+    unread: str | None = None
+    """Why the state could not be read: `export` is None then, and of the stack only what is on record is removed."""
+    begun: Callable[[], Sequence[Removal]] = tuple
+    """What `delete_on_record` has done meanwhile."""
 
     def run(self, *, remove_stack: bool = False) -> Outcome:
         """All of it. Raises nothing for what the service or the engine refuse: that is in the outcome."""
-        outcome = Outcome(missing=self.export is None)
+        outcome = Outcome(missing=self.export is None and self.unread is None)
+        if self.unread is not None:
+            outcome.known = False
+            outcome.failures.append(self.unread)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             owned = self.export.clusters if self.export else ()
             deletions = [(cluster, pool.submit(self._delete, cluster)) for cluster in owned]
@@ -107,6 +137,8 @@ class Teardown:
 
         The provider of a killed engine may still be at work on one: it is waited for, as long as the patience lasts.
         """
+        for removal in self.begun():
+            self._note_removal(outcome, removal)
         try:
             give_up = self.clock.monotonic() + self.patience
             said: set[str] = set()
@@ -131,7 +163,7 @@ class Teardown:
                 self.clock.sleep(_POLL)
         except LiumError as error:
             # A journal that cannot be read keeps nothing else from being torn down; without a listing nothing is known.
-            outcome.known = not isinstance(error, (NothingKnown, InvalidArgument))
+            outcome.known &= not isinstance(error, (NothingKnown, InvalidArgument))
             outcome.failures.append(str(error))
             return None
         outcome.failures += [removal.error for removal in removals if removal.error is not None]
@@ -139,7 +171,7 @@ class Teardown:
 
     def _note_removal(self, outcome: Outcome, removal: Removal) -> None:
         if removal.error is None and removal.cluster_id is not None:
-            outcome.removed.append(f"{removal.finding.name} (cluster {removal.cluster_id})")
+            _put(outcome.removed, f"{removal.finding.name} (cluster {removal.cluster_id})")
             self.report(f"removed: {removal.finding.name} (cluster {removal.cluster_id}), of an interrupted order")
 
     def _note(self, outcome: Outcome, cluster: OwnedCluster, deletion: Future[None]) -> bool:
@@ -149,7 +181,7 @@ class Teardown:
         except LiumError as error:
             outcome.failures.append(str(error))
             return False
-        outcome.removed.append(f"{cluster.name} (cluster {cluster.cluster_id})")
+        _put(outcome.removed, f"{cluster.name} (cluster {cluster.cluster_id})")
         self.report(f"removed: {cluster.name} (cluster {cluster.cluster_id}), seen to be gone")
         return True
 
