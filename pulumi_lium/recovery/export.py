@@ -18,6 +18,7 @@ from typing import Any
 from pulumi_lium.api.errors import LiumError
 from pulumi_lium.lifecycle.holder import UNTOLD
 from pulumi_lium.lifecycle.intents import Intent
+from pulumi_lium.lifecycle.listing import parse_moment
 from pulumi_lium.lifecycle.state import setting, whole
 from pulumi_lium.lifecycle.strangers import marked_by
 
@@ -59,6 +60,10 @@ class OwnedCluster:
     @property
     def account(self) -> str | None:
         return _text(setting(self.state, "account")) or None
+
+    @property
+    def ordered_at(self) -> datetime | None:
+        return parse_moment(self.state.get("ordered_at"))
 
     @property
     def price_per_hour(self) -> float | None:

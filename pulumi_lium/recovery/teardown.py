@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from pulumi_lium.api import Clock, InvalidArgument
 from pulumi_lium.api.errors import LiumError
@@ -24,7 +24,7 @@ from .export import OwnedCluster, StackExport, parse_export
 from .intents import FileIntents
 from .recover import drop_pending
 from .stack import PulumiFailed, PulumiStack, StackLocked, take_off_dead_lock
-from .survey import Contexts, Finding, NothingKnown, survey
+from .survey import Contexts, Finding, NothingKnown, short_span, survey
 from .sweep import Removal, clean, still_open
 
 _AT_ONCE = 16
@@ -43,11 +43,14 @@ class Leftover:
     cluster_id: str | None
     price_per_hour: float | None
     why: str
+    age_seconds: int | None = None
+    """Since its order; None where that is not known."""
 
     @property
     def title(self) -> str:
         where = f"cluster {self.cluster_id}, " if self.cluster_id else ""
-        return f"{self.name} ({where}{usd(self.price_per_hour)})"
+        old = "" if self.age_seconds is None else f", {short_span(timedelta(seconds=self.age_seconds))} old"
+        return f"{self.name} ({where}{usd(self.price_per_hour)}{old})"
 
 
 @dataclass
@@ -227,14 +230,19 @@ class Teardown:
         `left` is None where that could not be seen. `failed` are the clusters whose deletion failed: an empty listing
         does not show that such a one is gone, as it may be that of another account.
         """
+
+        def left_over(name: str, cluster_id: str | None, price: float | None, why: str, since: datetime | None) -> None:
+            age = None if since is None else max(0, round((self.clock.now() - since).total_seconds()))
+            outcome.leftovers.append(Leftover(name, cluster_id, price, why, age))
+
         if left is None:
             outcome.known = False
             for create in self.export.pending if self.export else ():
                 intent, why = create.intent, "its create was cut off, and what came of it could not be seen"
-                outcome.leftovers.append(Leftover(intent.pod_name, intent.cluster_id, intent.price_per_hour, why))
+                left_over(intent.pod_name, intent.cluster_id, intent.price_per_hour, why, intent.opened_at)
         for finding in left or ():
             why = finding.problem or finding.why
-            outcome.leftovers.append(Leftover(finding.name, finding.cluster_id, finding.price_per_hour, why))
+            left_over(finding.name, finding.cluster_id, finding.price_per_hour, why, finding.since)
         for cluster in self.export.clusters if self.export else ():
             try:
                 members = members_of(self.contexts(cluster.account).api.pods.list(), cluster.cluster_id)
@@ -244,14 +252,14 @@ class Teardown:
                     f"Nothing is known about cluster {cluster.cluster_id}, since the listing cannot be read: {error}"
                 )
                 why = "the listing cannot be read"
-                outcome.leftovers.append(Leftover(cluster.name, cluster.cluster_id, cluster.price_per_hour, why))
+                left_over(cluster.name, cluster.cluster_id, cluster.price_per_hour, why, cluster.ordered_at)
                 continue
             if members:
                 price = total_price([pod.price_per_hour for pod in members]) or cluster.price_per_hour
-                outcome.leftovers.append(Leftover(cluster.name, cluster.cluster_id, price, "members are listed"))
+                left_over(cluster.name, cluster.cluster_id, price, "members are listed", cluster.ordered_at)
             elif cluster.cluster_id in failed:
                 why = "its deletion failed"
-                outcome.leftovers.append(Leftover(cluster.name, cluster.cluster_id, cluster.price_per_hour, why))
+                left_over(cluster.name, cluster.cluster_id, cluster.price_per_hour, why, cluster.ordered_at)
 
     def _forget(self, outcome: Outcome, remove_stack: bool) -> None:
         """Nothing bills: the state's cut-off creates are dropped, and the stack too where that is asked for."""

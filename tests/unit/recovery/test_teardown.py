@@ -15,6 +15,7 @@ from pulumi_lium.lifecycle.order import order
 from pulumi_lium.lifecycle.remove import remove
 from pulumi_lium.recovery.export import CLUSTER_TYPE, parse_export
 from pulumi_lium.recovery.stack import PulumiFailed
+from pulumi_lium.recovery.survey import short_span
 from pulumi_lium.recovery.teardown import Outcome, Teardown
 from tests.support.dying import BASE_URL, RENT, Killed, Process, at
 from tests.support.world import KEY, World
@@ -160,7 +161,12 @@ def test_a_cluster_that_another_account_s_key_may_not_delete_is_named(world: Wor
     stack = Stack(world, world.running().state)
     stack.fails = True
     for key in ("sk_bob", "sk_lab"):
-        assert named(stack.torn_down(journal, key=key)) == [(cluster(world), 32.0)]
+        outcome = stack.torn_down(journal, key=key)
+        assert named(outcome) == [(cluster(world), 32.0)]
+        (left,) = outcome.leftovers
+        assert left.age_seconds is not None
+        assert 60 <= left.age_seconds < 600
+        assert left.title.endswith(f"$32.00 an hour, {short_span(timedelta(seconds=left.age_seconds))} old)")
     assert "remove" not in stack.calls
     stack.fails = False
     assert named(stack.torn_down(journal)) == []
