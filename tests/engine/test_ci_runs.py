@@ -186,6 +186,31 @@ def test_a_cancel_during_up_leaves_nothing(github: Github, emulator: Emulator, m
     assert "may" not in github.summary.read_text()
 
 
+def test_a_cancel_during_the_installation_says_that_nothing_was_ordered(
+    github: Github, emulator: Emulator, tools: Path
+) -> None:
+    """The command is there only once an installation has gone through."""
+    scripts = {
+        "pip": '[ -e "$0.began" ] && exec touch "$0.done"\ntouch "$0.began"\nexec sleep 600\n',
+        "pulumi-lium": f'[ -e {tools}/pip.done ] || exit 127\nexec {Path(sys.prefix) / "bin" / "pulumi-lium"} "$@"\n',
+    }
+    for name, text in scripts.items():
+        (tools / name).write_text(f"#!/bin/bash\n{text}")
+        (tools / name).chmod(0o755)
+    steps = github.job("train", cancel=Cancel("Install", (tools / "pip.began").exists))
+    assert outcomes(steps) == {
+        "Install": "cancelled",
+        "Up": "skipped",
+        "Run the job": "skipped",
+        "Teardown": "success",
+        "Summary": "success",
+    }, texts(steps)
+    summary = github.summary.read_text()
+    assert "nothing was ordered" in summary
+    assert "failed" not in summary
+    assert orders(emulator) == []
+
+
 def test_a_cancel_while_the_job_runs_leaves_nothing(github: Github, emulator: Emulator, tools: Path) -> None:
     (tools / "hang").touch()
 
