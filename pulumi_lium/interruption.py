@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 
 _MAY_BILL = 4
@@ -25,7 +26,7 @@ class Interruption:
     """
 
     def __init__(self) -> None:
-        self.last_word: Callable[[str], tuple[str, str]] = _nothing_done
+        self.last_word: Callable[[str], tuple[str, str]] = _nothing_known
         self._came_at: float | None = None
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._handle)
@@ -43,7 +44,10 @@ class Interruption:
             self._came_at = time.monotonic()
             os.write(2, f"{name}: the deletions go out all the same; a second signal ends this.\n".encode())
             return
-        line, document = self.last_word(name)
+        line, document = _nothing_known(name)
+        # Whatever it was in the middle of, for instance an import, the process ends and says so.
+        with suppress(Exception):
+            line, document = self.last_word(name)
         if document:
             os.write(1, f"{document}\n".encode())
         os.write(2 if document else 1, f"{line}\n".encode())
@@ -66,6 +70,6 @@ def ended(line: str, may_bill: list[dict[str, object]]) -> str:
     return json.dumps({"error": error, "may_bill": may_bill})
 
 
-def _nothing_done(name: str) -> tuple[str, str]:
-    line = f"Ended by {name} before anything was done. May still bill: what this stack has ordered."
+def _nothing_known(name: str) -> tuple[str, str]:
+    line = f"Ended by {name}. May still bill: what this stack has ordered."
     return line, ended(line, []) if "--json" in sys.argv else ""

@@ -18,6 +18,7 @@ import click
 from ..api import SYSTEM_CLOCK
 from ..api.errors import LiumError
 from ..interruption import Interruption, ended, install
+from ..lifecycle.intents import Intent
 from ..lifecycle.members import total_price
 from ..lifecycle.values import usd
 from ..recovery.accounts import base_url_of, contexts_of
@@ -207,10 +208,11 @@ class _LastWord:
     def _left(self) -> list[Leftover]:
         clusters, orders = (self._export.clusters, self._export.pending) if self._export else ((), ())
         left = [Leftover(c.name, c.cluster_id, c.price_per_hour, "it stands in the state") for c in clusters]
+        on_record = list[Intent]()
         with suppress(LiumError):
             on_record = [intent for intent in self._journal.peek() if self._stack.owns(intent.owner)]
-            for intent in (*on_record, *(create.intent for create in orders)):
-                named = {leftover.cluster_id for leftover in left} | {leftover.name for leftover in left}
-                if intent.stage != "opened" and intent.cluster_id not in named and intent.pod_name not in named:
-                    left.append(Leftover(intent.pod_name, intent.cluster_id, intent.price_per_hour, "was interrupted"))
+        for intent in (*on_record, *(create.intent for create in orders)):
+            named = {one.cluster_id for one in left if one.cluster_id} | {one.name for one in left}
+            if intent.stage != "opened" and intent.cluster_id not in named and intent.pod_name not in named:
+                left.append(Leftover(intent.pod_name, intent.cluster_id, intent.price_per_hour, "was interrupted"))
         return left
