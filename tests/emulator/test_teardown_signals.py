@@ -115,13 +115,17 @@ def handles(process: subprocess.Popen[str]) -> bool:
 def test_a_signal_before_anything_is_loaded_deletes_what_is_on_record_though_the_export_hangs(
     on_record: str, start: Start, emulator: Emulator
 ) -> None:
+    # Its imports come after the signal: a machine on which they take long is given its share of that.
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import pulumi_lium.commands.teardown, requests"], check=True)
+    allowed = max(2.0, 4 * (time.monotonic() - began))
     process = start("exec sleep 600")
     wait_for(lambda: handles(process), what="the handlers", poll=0.005)
     process.send_signal(signal.SIGTERM)
     began = time.monotonic()
     wait_for(lambda: deletes(emulator) > 0, what="the first DELETE", timeout=20, poll=0.01)
-    # Its imports are part of that, on a machine that may be busy.
-    assert time.monotonic() - began < 6
+    seconds = time.monotonic() - began
+    assert seconds < allowed, f"{seconds:.1f} s"
     wait_for(lambda: live(emulator) == [], what="the cluster is gone")
     assert process.poll() is None
 
