@@ -13,8 +13,8 @@ import click
 
 from ..lifecycle.members import total_price
 from ..lifecycle.values import parse_ttl, usd
+from ..recovery.findings import Finding, short_span
 from ..recovery.intents import FileIntents, journal_folder
-from ..recovery.survey import Finding, short_span
 from ..recovery.sweep import Removal
 
 

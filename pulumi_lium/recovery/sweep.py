@@ -12,8 +12,9 @@ from pulumi_lium.lifecycle.abandoned import discard
 from pulumi_lium.lifecycle.intents import Intent, NullIntents
 from pulumi_lium.lifecycle.remove import Keeper, remove
 
+from .findings import Finding, Survey
 from .intents import FileIntents
-from .survey import Contexts, Finding, Survey
+from .survey import Contexts
 
 _AT_ONCE = 8
 _BY_NAME = Keeper("no state", "pulumi-lium sweep --yes")

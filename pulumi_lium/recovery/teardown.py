@@ -21,10 +21,11 @@ from pulumi_lium.lifecycle.remove import Keeper, remove
 from pulumi_lium.lifecycle.values import usd
 
 from .export import OwnedCluster, StackExport, parse_export
+from .findings import Finding, short_span
 from .intents import FileIntents
 from .recover import drop_pending
 from .stack import PulumiFailed, PulumiStack, StackLocked, take_off_dead_lock
-from .survey import Contexts, Finding, NothingKnown, short_span, survey
+from .survey import Contexts, NothingKnown, survey
 from .sweep import Removal, clean, still_open
 
 _AT_ONCE = 16

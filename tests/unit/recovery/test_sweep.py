@@ -14,7 +14,8 @@ from pulumi_lium.api import ClusterOrder, NoApiKey
 from pulumi_lium.lifecycle.accounts import settings_for
 from pulumi_lium.lifecycle.order import order
 from pulumi_lium.recovery.export import StackExport, parse_export
-from pulumi_lium.recovery.survey import Contexts, NothingKnown, Survey, survey
+from pulumi_lium.recovery.findings import Survey
+from pulumi_lium.recovery.survey import Contexts, NothingKnown, survey
 from pulumi_lium.recovery.sweep import Removal, clean, still_open
 from tests.support.dying import BASE_URL, RENT, Killed, Process, at
 from tests.support.world import KEY, World, wanted

@@ -14,8 +14,8 @@ import pytest
 from pulumi_lium.lifecycle.order import order
 from pulumi_lium.lifecycle.remove import remove
 from pulumi_lium.recovery.export import CLUSTER_TYPE, parse_export
+from pulumi_lium.recovery.findings import short_span
 from pulumi_lium.recovery.stack import PulumiFailed
-from pulumi_lium.recovery.survey import short_span
 from pulumi_lium.recovery.teardown import Outcome, Teardown
 from tests.support.dying import BASE_URL, RENT, Killed, Process, at
 from tests.support.world import KEY, World
