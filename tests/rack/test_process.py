@@ -17,6 +17,7 @@ from tests.rack.fixtures import SessionRack
 from tests.rack.packages import why_not
 from tests.rack.rack import RACKS, Rack
 from tests.rack.switch import Rule
+from tests.support.processes import runs
 
 pytestmark = pytest.mark.rack
 
@@ -36,7 +37,7 @@ def test_end_ends_the_recorded_process(tmp_path: Path) -> None:
     pid = int(record.read_text().split()[0])
     assert process.alive(record)
     process.end(record)
-    assert not Path(f"/proc/{pid}").exists()
+    assert not runs(pid)
     assert not record.exists()
     process.end(record)
 
@@ -60,11 +61,11 @@ def test_a_rack_whose_owner_was_killed_is_ended_by_the_next(session_rack: Sessio
     assert done.returncode == -signal.SIGKILL
     left = RACKS / name
     pid = int((left / "host1.process").read_text().split()[0])
-    assert Path(f"/proc/{pid}").exists()
+    assert runs(pid)
     rack = Rack.up(1, name=f"next-{os.getpid()}", owned=True)
     rack.down()
     assert not left.exists()
-    assert not Path(f"/proc/{pid}").exists()
+    assert not runs(pid)
     assert not Path(f"/run/netns/rack-{name}").exists()
 
 

@@ -60,3 +60,15 @@ def children(pid: int) -> list[ProcessHandle]:
                 continue
             found.extend(children(child))
     return found
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there and has not ended.
+
+    One that has ended keeps its number until its parent has heard of it, for which an init may take seconds.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")

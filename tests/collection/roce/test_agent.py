@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import signal
 import socket
 import subprocess
@@ -20,6 +19,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._roce.rerun import Re
 from ansible_collections.lium.cluster.plugins.module_utils._roce.timetable import LinkTest, timetable
 
 from tests.collection.roce.agents import Agents, children_of
+from tests.support.processes import runs
 from tools.rehearsal.fabric import CableFault, HostFault, PathFault
 
 Make = Callable[..., Agents]
@@ -154,7 +154,7 @@ def test_an_agent_that_is_killed_costs_the_others_no_time(make_agents: Make) -> 
     assert all(record["class"] == "peer_lost" and record["accused"] == "gpu03" for record in lost)
     assert all(record["status"] == "NOT_MEASURED" for record in lost)
     assert sum(record["status"] == "OK" for record in agents.records("gpu00")) >= 4
-    assert not any(os.path.exists(f"/proc/{pid}") for pid in inner), "perftest outlived its agent"
+    assert not any(runs(pid) for pid in inner), "perftest outlived its agent"
 
 
 def test_sigterm_ends_the_test_and_writes_every_record(make_agents: Make) -> None:
@@ -171,7 +171,7 @@ def test_sigterm_ends_the_test_and_writes_every_record(make_agents: Make) -> Non
         assert {record["status"] for record in agents.records(host)} == {"NOT_MEASURED"}
         assert len(agents.records(host)) == 3
     assert inner
-    assert not any(os.path.exists(f"/proc/{pid}") for pid in inner)
+    assert not any(runs(pid) for pid in inner)
 
 
 def test_two_agents_never_run_on_one_host(make_agents: Make) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import signal
 import time
 import zlib
@@ -22,6 +21,7 @@ from ansible_collections.lium.cluster.plugins.plugin_utils._roce.planning import
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.runfolder import SWEEP, RunFolder
 
 from tests.collection.roce.agents import Agents, children_of
+from tests.support.processes import runs
 from tools.rehearsal.counters import Counters
 from tools.rehearsal.fabric import HostFault
 
@@ -237,7 +237,7 @@ def test_a_host_is_lost_in_the_middle(run: Callable[..., Run]) -> None:
     (third,) = (row for row in done.rows if row["receiver"] == "gpu02")
     assert third["senders"]["gpu03"] is None
     assert "gpu03: its agent was killed" in third["reason"]
-    assert not any(os.path.exists(f"/proc/{pid}") for pid in inner), "perftest outlived its agent"
+    assert not any(runs(pid) for pid in inner), "perftest outlived its agent"
 
 
 def test_sigterm_ends_an_incast_and_leaves_no_process(run: Callable[..., Run]) -> None:
@@ -251,7 +251,7 @@ def test_sigterm_ends_an_incast_and_leaves_no_process(run: Callable[..., Run]) -
         process.send_signal(signal.SIGTERM)
     done = proof.conclude()
     assert {row["proven"] for row in done.rows} == {"not_exercised"}
-    assert not any(os.path.exists(f"/proc/{pid}") for pid in inner)
+    assert not any(runs(pid) for pid in inner)
 
 
 def test_a_rented_host_is_left_alone(run: Callable[..., Run]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.processes import ProcessHandle
 from tools.rehearsal.playbook import warm_python
 
 
@@ -58,7 +58,9 @@ def test_other_uses_go_to_the_real_one(python: Path) -> None:
 def test_the_warm_one_ends_with_its_rehearsal(tmp_path: Path) -> None:
     with warm_python(tmp_path) as program:
         server = int(run(program, "import os; print(os.getppid())").stdout)
-        assert os.path.exists(f"/proc/{server}")
-    assert not os.path.exists(f"/proc/{server}")
+        handle = ProcessHandle(server)
+        assert handle.alive()
+    with handle:
+        handle.wait(30)
     # The program itself still works: it starts the real one.
     assert run(program, "import sys; print(sys.version_info.major)").stdout == "3\n"
