@@ -62,7 +62,6 @@ def test_every_command_has_it() -> None:
         (["extend", "no-such-cluster", "--ttl", "8 parsecs"], {}, 2, {"code": "wrong_use"}),
         (["recover"], {}, 2, {"code": "wrong_use"}),
         (["teardown", "--cwd", "/nowhere", "--stack", "dev"], {}, 2, {"code": "wrong_use"}),
-        (["teardown", "--stack", "dev"], {"PATH": "/nowhere"}, 1, {}),
         (["recover", "--stack", "dev"], {"PATH": "/nowhere"}, 1, {}),
         (["emulator", "--port", "99999"], {}, 2, {"code": "wrong_use"}),
         (["emulator", "--port", "0", "--state", "/nowhere/market.db"], {}, 1, {"code": "failed"}),
@@ -84,6 +83,15 @@ def test_an_error_is_a_document_with_what_to_do(
     assert (shown.returncode, told["exit_code"]) == (exit_code, exit_code)
     assert "Traceback" not in shown.stderr
     assert UNKNOWN_KEY not in shown.stdout + shown.stderr
+
+
+def test_a_teardown_without_the_engine_sweeps_and_knows_that_it_knows_nothing(command: Command) -> None:
+    shown = command("teardown", "--stack", "dev", "--json", env={"PATH": "/nowhere"})
+    document = json.loads(shown.stdout)
+    assert (shown.returncode, document["known"], document["may_bill"], document["removed"]) == (1, False, [], [])
+    (failure,) = document["failures"]
+    assert failure == "The Pulumi CLI is not on PATH [code no_pulumi]. Install it, or mend PATH."
+    assert "The stack dev was kept" in shown.stderr
 
 
 def test_a_service_that_fails_is_told_with_its_request(command: Command, emulator: Emulator) -> None:
