@@ -136,7 +136,7 @@ def _teardown(world: World, ctx: Context) -> None:
         patch.object(teardown, "ThreadPoolExecutor", _OneByOne),
     ):
         outcome = down.run()
-    left = [left.title for left in outcome.leftovers if left.cluster_id in (None, *world.network.ours)]
+    left = [f"{left.title}: {left.why}" for left in outcome.leftovers if left.cluster_id in (None, *world.network.ours)]
     if left or outcome.failures or not outcome.known:
         raise MayStillBill("; ".join((*left, *outcome.failures)))
 

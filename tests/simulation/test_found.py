@@ -33,6 +33,13 @@ FOUND = {
     "an order that was told twice to wait dies on its way, and arrives late": Schedule(
         (Step(kill=Kill("order", 2, "late", 290.0), faults=BUSY),), finale="sweep", idempotency=False
     ),
+    "a create that does not tell its key is gone, and only a person can say whose it was": Schedule(
+        (
+            Step(kill=Kill("note", 1), faults=(Fault("me", "503", times=5),)),
+            Step("sweep --stack-export"),
+        ),
+        finale="teardown",
+    ),
 }
 
 
