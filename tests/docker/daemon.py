@@ -90,8 +90,8 @@ class Daemon:
         return answer
 
 
-def busybox_image(daemon: Daemon, busybox: str) -> str:
-    """An image with the static busybox of the machine and nothing else."""
+def busybox_files(busybox: str) -> bytes:
+    """The files of an image with the static busybox of the machine and nothing else, for `docker import`."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as archive:
         for folder in ("bin", "tmp", "dev", "proc", "sys", "etc"):
@@ -103,7 +103,12 @@ def busybox_image(daemon: Daemon, busybox: str) -> str:
             link = tarfile.TarInfo(f"bin/{name}")
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"
             archive.addfile(link)
+    return content.getvalue()
+
+
+def busybox_image(daemon: Daemon, busybox: str) -> str:
+    """The image of these files."""
     path = daemon.folder / "busybox.tar"
-    path.write_bytes(content.getvalue())
+    path.write_bytes(busybox_files(busybox))
     daemon.docker("import", str(path), "lium-test")
     return "lium-test"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.docker.daemon import busybox_files
 from tests.rack.host import Host
 from tests.rack.rack import Rack
 from tests.roles.conftest import Playbook
@@ -16,14 +19,15 @@ pytestmark = [pytest.mark.rack, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 IMAGE = "lium-test"
 PLAY = str(Path(__file__).with_name("runtime_hook.yml"))
-_MAKE_IMAGE = f"""
-set -eu
-mkdir -p /tmp/image/bin && cp "$(command -v busybox)" /tmp/image/bin/
-for name in sh ls cat; do ln -s busybox /tmp/image/bin/$name; done
-tar -c -C /tmp/image . | docker import - {IMAGE} >/dev/null
-"""
 #: Devices by name; whether the first can be opened, which the cgroup decides; the limit of locked memory in KiB.
 _LOOK = "ls /dev/infiniband 2>/dev/null; (exec 3<>/dev/infiniband/uverbs0) 2>/dev/null && echo opened; ulimit -l"
+
+
+def make_image(host: Host) -> None:
+    busybox = shutil.which("busybox")
+    assert busybox is not None, "the rack is made with it"
+    command = [*host.ssh_command(), f"docker import - {IMAGE}"]
+    subprocess.run(command, input=busybox_files(busybox), check=True, capture_output=True, timeout=300)
 
 
 def container(host: Host, *options: str) -> list[str]:
@@ -49,21 +53,18 @@ def test_containers_of_a_virtual_host_get_its_devices(
 ) -> None:
     hosts, one = inventory(full_rack), full_rack.hosts[0]
     one.run("modprobe rdma_ucm")
-    one.run(_MAKE_IMAGE)
+    make_image(one)
     one.run('mkdir -p /etc/docker && printf \'{"log-driver": "json-file"}\\n\' > /etc/docker/daemon.json')
-    variables = {"runtime_hook_install": True, "runtime_hook_selftest_image": IMAGE}
 
-    def play() -> int:
-        run = playbook(PLAY, hosts, "--limit", one.name, **variables)
-        tried = run.record(one.name, "runtime.selftest")
-        assert tried["status"] == "OK", tried
-        assert tried["observed"] == (
-            "lium-rdma: rdma_cm, uverbs0; locked memory unlimited; runc: no device; locked memory unlimited"
-        )
-        return run.changed[one.name]
-
-    assert play() == 2
-    assert play() == 0
+    first = playbook(PLAY, hosts, "--limit", one.name, runtime_hook_install=True, runtime_hook_selftest_image=IMAGE)
+    assert first.changed == {one.name: 2}, first.screen
+    tried = first.record(one.name, "runtime.selftest")
+    assert (tried["status"], tried["observed"].partition("; runc: no device; ")[0]) == (
+        "OK",
+        "lium-rdma: rdma_cm, uverbs0; locked memory unlimited",
+    )
+    second = playbook(PLAY, hosts, "--limit", one.name, runtime_hook_install=True)
+    assert second.changed == {one.name: 0}, second.screen
     merged = json.loads(one.run("cat /etc/docker/daemon.json").stdout)
     assert list(merged) == ["log-driver", "runtimes"], "a named runtime, never the default of a host"
     assert container(one, "--runtime", "lium-rdma") == ["rdma_cm", "uverbs0", "opened", "unlimited"]
