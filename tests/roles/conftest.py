@@ -86,8 +86,9 @@ _OWN_LIFE = (
     "/proc /sys /dev /run /tmp /var/tmp /var/log /var/cache /root/.ansible /var/lib/systemd /var/lib/apt/lists"
     " /var/lib/apt/periodic /var/lib/chrony"
 )
+# What cannot be read ends the snapshot: it must not pass for absent. A busy systemd is asked again.
 _SNAPSHOT = f"""
-set -eu
+set -euo pipefail
 find / -xdev \\( {" -o ".join(f"-path {path}" for path in _OWN_LIFE.split())} \\) -prune -o \\( \\
     -type f -printf 'file %p %m %u %s %TY-%Tm-%Td %TT\\n' -o \\
     -type l -printf 'link %p %l\\n' -o \\
@@ -100,7 +101,8 @@ cat /proc/net/ip_tables_names 2>/dev/null | sed 's/^/iptables /' || true
 find /sys/class/infiniband -maxdepth 1 -mindepth 1 -printf 'rdma %f\\n' 2>/dev/null || true
 find /dev/infiniband -type c -printf 'node %p %m\\n' 2>/dev/null || true
 sysctl -a 2>/dev/null | grep -E '^(net\\.ipv[46]\\.conf|vm\\.(swappiness|overcommit))' | sed 's/^/sysctl /'
-systemctl list-unit-files --no-legend --type=service | awk '{{print "unit", $1, $2}}'
+for _ in 1 2 3; do units=$(systemctl list-unit-files --no-legend --type=service) && break; done
+awk '{{print "unit", $1, $2}}' <<< "$units"
 ulimit -l | sed 's/^/memlock /'
 """
 
