@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 def run(argv: Sequence[str], stdin: str | None = None, timeout: float = 300.0) -> str:
-    """Output of a command that must succeed; SetupError tells its first line of complaint. Keys go by stdin only."""
+    """Output of a command that must succeed; SetupError tells its complaint. Keys go by stdin only."""
     try:
         done = subprocess.run(
             list(argv),
@@ -53,9 +53,15 @@ def run(argv: Sequence[str], stdin: str | None = None, timeout: float = 300.0) -
     except subprocess.TimeoutExpired as exc:
         raise SetupError(f"{' '.join(argv)}: no answer within {timeout:g} s") from exc
     if done.returncode != 0:
-        lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-        raise SetupError(f"{' '.join(argv)}: {lines[-1].strip() if lines else f'exit code {done.returncode}'}")
+        raise SetupError(f"{' '.join(argv)}: {_complaint(done.stderr, done.stdout) or f'exit code {done.returncode}'}")
     return done.stdout
+
+
+def _complaint(stderr: str, stdout: str) -> str:
+    """The line that says what is wrong: Docker says it between a container's id and a word on its help."""
+    lines = [line.strip() for line in f"{stderr}\n{stdout}".splitlines() if line.strip()]
+    last = [line.strip() for line in (stderr or stdout).splitlines() if line.strip()][-1:]
+    return next((line for line in lines if "error" in line.lower()), "".join(last))
 
 
 def try_run(*argv: str) -> bool:
