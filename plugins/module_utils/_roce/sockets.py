@@ -3,9 +3,9 @@
 """Whether something listens on a TCP port of this host, without touching it.
 
 A connection would not do: perftest's server takes the first one for its client. The kernel is asked over netlink for
-the listening sockets of that port alone, as ``ss`` does (host-contract 5.2). /proc/net/tcp, the way out where that is
-not to be had, makes the kernel walk its whole table of connections: milliseconds at each look, at the moment when a
-test is about to start.
+the listening sockets of that port alone, as ``ss`` does (host-contract 5.2). /proc/net/tcp makes the kernel walk its
+whole table of connections: milliseconds at each look, at the moment when a test is about to start. It is the way out
+where netlink is not to be had, or where asking would load a kernel module: a look leaves a host as it is.
 
 Stdlib only: the agent carries this file to the hosts.
 
@@ -14,6 +14,7 @@ For internal use of the collection; may change in any release.
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import struct
@@ -41,12 +42,28 @@ def listens(port: int, address: str, proc: str = "/proc") -> bool:
     """
     own = socket.inet_aton(address)
     mapped = bytes(10) + b"\xff\xff" + own
+    if asking_loads_a_module():
+        return listens_by_tables(port, address, proc)
     try:
         return any(found[:4] in (own, bytes(4)) for found in _listeners(socket.AF_INET, port)) or any(
             found in (mapped, bytes(16)) for found in _listeners(socket.AF_INET6, port)
         )
     except OSError:
         return listens_by_tables(port, address, proc)
+
+
+@functools.cache
+def asking_loads_a_module(root: str = "/") -> bool:
+    """Whether the kernel would load tcp_diag for the answer: it is a module of this kernel, and not loaded."""
+    try:
+        with open(os.path.join(root, "proc/modules"), encoding="ascii") as stream:
+            if any(line.startswith("tcp_diag ") for line in stream):
+                return False
+        release = os.uname().release
+        with open(os.path.join(root, "lib/modules", release, "modules.dep"), encoding="utf-8") as stream:
+            return "/tcp_diag.ko" in stream.read()
+    except OSError:
+        return False  # a kernel without modules has it built in, or not at all
 
 
 def _listeners(family: int, port: int) -> Iterator[bytes]:

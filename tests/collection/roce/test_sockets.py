@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -52,9 +53,35 @@ def test_a_port_that_is_only_bound_or_connected_is_not_listened_on(look: Look) -
         assert not look(client.getsockname()[1], "127.0.0.9")
 
 
-def test_the_kernel_is_asked_for_one_port_and_no_table_is_read(tmp_path: Path) -> None:
+def test_the_kernel_is_asked_for_one_port_and_no_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "asking_loads_a_module", lambda: False)
     with listener(socket.AF_INET, "127.0.0.9") as port:
         assert listens(port, "127.0.0.9", proc=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("modules", "files", "loads"),
+    [
+        ("wireguard 1 0 - Live 0x0\n", "kernel/net/ipv4/tcp_diag.ko: kernel/net/ipv4/inet_diag.ko\n", True),
+        ("tcp_diag 16384 0 - Live 0x0\n", "kernel/net/ipv4/tcp_diag.ko.xz:\n", False),
+        ("wireguard 1 0 - Live 0x0\n", "kernel/net/ipv4/tcp_bbr.ko:\n", False),
+        (None, None, False),
+    ],
+    ids=["not loaded", "loaded", "built in", "no modules"],
+)
+def test_a_look_loads_no_kernel_module(tmp_path: Path, modules: str | None, files: str | None, loads: bool) -> None:
+    for path, text in (("proc/modules", modules), (f"lib/modules/{os.uname().release}/modules.dep", files)):
+        if text is not None:
+            (tmp_path / path).parent.mkdir(parents=True)
+            (tmp_path / path).write_text(text)
+    assert sockets.asking_loads_a_module(str(tmp_path)) is loads
+
+
+def test_where_asking_would_load_a_module_the_tables_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sockets, "asking_loads_a_module", lambda: True)
+    with listener(socket.AF_INET, "127.0.0.9") as port:
+        assert listens(port, "127.0.0.9")
+        assert not listens(port, "127.0.0.9", proc=str(tmp_path))
 
 
 def test_without_netlink_the_tables_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
