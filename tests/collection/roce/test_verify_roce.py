@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,25 +95,34 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder of the test's own: in pytest's, with several workers, the path of a socket gets longer than 107 bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_rehearsal_that_is_ended_leaves_nothing_and_says_what_it_has(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_rehearsal_that_is_ended_leaves_nothing_and_says_what_it_has(
+    short_folder: Path, number: signal.Signals
+) -> None:
     command = [sys.executable, "-m", "tools.rehearsal", "--hosts", "3", "--floor", "600", "--fault", "none"]
     started = subprocess.Popen(
         command,
         cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(short_folder)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    assert until(lambda: len(list(tmp_path.glob("*/hosts/*/agent/records.jsonl"))) == 3)
-    assert processes_of(tmp_path)
+    assert until(lambda: len(list(short_folder.glob("*/hosts/*/agent/records.jsonl"))) == 3)
+    assert processes_of(short_folder)
     started.send_signal(number)
     _, told = started.communicate(timeout=60)
     assert started.returncode == (-number if number == signal.SIGKILL else 128 + number)
     # The outer process of a killed one has gone before the inner ones.
-    assert until(lambda: not processes_of(tmp_path)), processes_of(tmp_path)
-    assert until(lambda: not list(tmp_path.iterdir())), list(tmp_path.rglob("*"))
+    assert until(lambda: not processes_of(short_folder)), processes_of(short_folder)
+    assert until(lambda: not list(short_folder.iterdir())), list(short_folder.rglob("*"))
     word = "SIGHUP" if number == signal.SIGKILL else number.name
     assert f"ended by {word} with 0 of 3 pairs measured, 0 of them failed" in told
