@@ -97,7 +97,7 @@ def processes_of(folder: Path) -> list[str]:
 
 @pytest.fixture
 def short_folder() -> Iterator[Path]:
-    """A folder of the test's own: in pytest's, with several workers, the path of a socket gets longer than 107 bytes."""
+    """A folder of the test's own: the path of a socket in pytest's, with several workers, is over 107 bytes long."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
