@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import datetime, timezone
 from typing import Any
 
@@ -14,7 +13,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.lium.cluster.plugins.module_utils._record import merge_by_id
 from ansible_collections.lium.cluster.plugins.plugin_utils._fabric import compare_hosts, groups_of
-from ansible_collections.lium.cluster.plugins.plugin_utils._file import replacing
+from ansible_collections.lium.cluster.plugins.plugin_utils._file import save
 from ansible_collections.lium.cluster.plugins.plugin_utils._page.page import render_page
 from ansible_collections.lium.cluster.plugins.plugin_utils._report import (
     build_report,
@@ -96,12 +95,4 @@ class ActionModule(ActionBase):
             return None
 
     def _save(self, path: str, text: str) -> str:
-        path = os.path.abspath(path)
-        if self._task.check_mode:
-            return path
-        try:
-            with replacing(path) as stream:
-                stream.write(text)
-        except OSError as exc:
-            raise AnsibleActionFail(f"the report could not be written to {path}: {exc.strerror}") from exc
-        return path
+        return save(path, lambda stream: stream.write(text), what="the report", check_mode=self._task.check_mode)

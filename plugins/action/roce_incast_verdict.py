@@ -9,6 +9,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.conclusion import ends_of
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.incast_verdict import conclude
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.runfolder import RunFolder
 
@@ -33,14 +34,8 @@ class ActionModule(ActionBase):
             }
         )[1]
         variables = task_vars or {}
-        hostvars = variables["hostvars"]
-        hosts = variables.get("ansible_play_hosts_all") or []
-        ends = {}
-        for host in hosts:
-            # An agent that did not start says better why there are no records than their absence does.
-            started = hostvars[host].get(options["started"], {})
-            ends[host] = started if started.get("failure") else hostvars[host].get(options["collected"], {})
-        lossless = {host: hostvars[host].get(options["lossless"], {}) for host in hosts}
+        ends = ends_of(variables, options["started"], options["collected"])
+        lossless = {host: variables["hostvars"][host].get(options["lossless"], {}) for host in ends}
         done = conclude(RunFolder(options["run_folder"]), ends, lossless)
         display.display(done.screen)
         if not options["keep_run_folder"]:

@@ -5,17 +5,15 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.lium.cluster.plugins.plugin_utils._file import replacing
-from ansible_collections.lium.cluster.plugins.plugin_utils._roce.conclusion import Conclusion, conclude
+from ansible_collections.lium.cluster.plugins.plugin_utils._file import save
+from ansible_collections.lium.cluster.plugins.plugin_utils._roce.conclusion import conclude, ends_of
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.render import render
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.runfolder import RunFolder
 
@@ -41,37 +39,23 @@ class ActionModule(ActionBase):
             }
         )[1]
         variables = task_vars or {}
-        hostvars = variables["hostvars"]
-        ends = {
-            host: hostvars[host].get(options["collected"], {}) for host in variables.get("ansible_play_hosts_all") or []
-        }
-        for host in ends:
-            # An agent that did not start says better why there are no records than their absence does.
-            started = hostvars[host].get(options["started"], {})
-            if started.get("failure"):
-                ends[host] = started
+        ends = ends_of(variables, options["started"], options["collected"])
         conclusion = conclude(
             RunFolder(options["run_folder"]), ends, options["executor_ids"], datetime.now(timezone.utc)
         )
         for fabric in conclusion.fabrics:
             display.display(render(fabric) + "\n")
         if options["results_path"]:
-            result["path"] = self._save(conclusion, options["results_path"])
+            result["path"] = save(
+                options["results_path"],
+                lambda stream: _dump(conclusion.report, stream),
+                what="the results",
+                check_mode=self._task.check_mode,
+            )
         if not options["keep_run_folder"]:
             shutil.rmtree(options["run_folder"], ignore_errors=True)
         result.update(changed=False, hosts=conclusion.host_records, fabrics=conclusion.report["fabrics"])
         return result
-
-    def _save(self, conclusion: Conclusion, path: str) -> str:
-        path = os.path.abspath(path)
-        if self._task.check_mode:
-            return path
-        try:
-            with replacing(path) as stream:
-                _dump(conclusion.report, stream)
-        except OSError as exc:
-            raise AnsibleActionFail(f"the results could not be written to {path}: {exc.strerror}") from exc
-        return path
 
 
 def _dump(report: Mapping[str, Any], stream: Any) -> None:

@@ -54,3 +54,15 @@ attributes:
     membership:
       - lium.cluster.cluster
 """
+
+    # Modules that gather and judge on the control node, or prepare what it judges; the hosts keep nothing of them.
+    CONTROL = r"""
+options: {}
+attributes:
+  check_mode:
+    description: Can run in C(check_mode) and return changed status prediction without modifying target.
+    support: full
+  diff_mode:
+    description: Returns details on what has changed when in diff mode.
+    support: none
+"""

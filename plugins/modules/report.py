@@ -48,13 +48,8 @@ options:
     description: Whether a record with status C(MUST_FIX) fails the task.
     type: bool
     default: true
-attributes:
-  check_mode:
-    description: Can run in C(check_mode) and return changed status prediction without modifying target.
-    support: full
-  diff_mode:
-    description: Returns details on what has changed when in diff mode.
-    support: none
+extends_documentation_fragment:
+  - lium.cluster._attributes.control
 """
 
 EXAMPLES = r"""

@@ -42,13 +42,8 @@ options:
     description: Lock file on the host that keeps two verifications apart.
     type: path
     default: /run/lock/lium-roce.lock
-attributes:
-  check_mode:
-    description: Can run in C(check_mode) and return changed status prediction without modifying target.
-    support: full
-  diff_mode:
-    description: Returns details on what has changed when in diff mode.
-    support: none
+extends_documentation_fragment:
+  - lium.cluster._attributes.control
 """
 
 EXAMPLES = r"""

@@ -100,13 +100,8 @@ options:
     description: Prefix length of a segment. The platform assumes 24, whatever the real one is.
     type: int
     default: 24
-attributes:
-  check_mode:
-    description: Can run in C(check_mode) and return changed status prediction without modifying target.
-    support: full
-  diff_mode:
-    description: Returns details on what has changed when in diff mode.
-    support: none
+extends_documentation_fragment:
+  - lium.cluster._attributes.control
 """
 
 EXAMPLES = r"""

@@ -39,13 +39,8 @@ options:
     description: Whether the folder of the run stays.
     type: bool
     default: false
-attributes:
-  check_mode:
-    description: Can run in C(check_mode) and return changed status prediction without modifying target.
-    support: full
-  diff_mode:
-    description: Returns details on what has changed when in diff mode.
-    support: none
+extends_documentation_fragment:
+  - lium.cluster._attributes.control
 """
 
 EXAMPLES = r"""

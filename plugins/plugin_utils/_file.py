@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TextIO
+
+from ansible.errors import AnsibleActionFail
 
 
 @contextlib.contextmanager
@@ -31,3 +33,19 @@ def replacing(path: str) -> Iterator[TextIO]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+def save(path: str, write: Callable[[TextIO], object], *, what: str, check_mode: bool) -> str:
+    """Saves what ``write`` puts into a stream, and answers the absolute path; check mode saves nothing.
+
+    Raises AnsibleActionFail, which names the file; ``what`` says what it would have held.
+    """
+    path = os.path.abspath(path)
+    if check_mode:
+        return path
+    try:
+        with replacing(path) as stream:
+            write(stream)
+    except OSError as exc:
+        raise AnsibleActionFail(f"{what} could not be written to {path}: {exc.strerror}") from exc
+    return path

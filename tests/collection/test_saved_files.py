@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible_collections.lium.cluster.plugins.plugin_utils._file import replacing
+from ansible.errors import AnsibleActionFail
+from ansible_collections.lium.cluster.plugins.plugin_utils._file import replacing, save
 
 
 def test_two_runs_in_one_folder_write_a_whole_file_each(tmp_path: Path) -> None:
@@ -35,3 +36,12 @@ def test_a_saved_file_has_the_mode_of_any_other(tmp_path: Path) -> None:
     with replacing(str(tmp_path / "saved")) as stream:
         stream.write("text")
     assert (tmp_path / "saved").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_check_mode_saves_nothing_and_a_failure_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "none" / "lium-report.json"
+    assert save(str(path), lambda stream: stream.write("text"), what="the report", check_mode=True) == str(path)
+    with pytest.raises(
+        AnsibleActionFail, match=f"the report could not be written to {path}: No such file or directory"
+    ):
+        save(str(path), lambda stream: stream.write("text"), what="the report", check_mode=False)

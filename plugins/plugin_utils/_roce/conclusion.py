@@ -92,6 +92,17 @@ def conclude(folder: RunFolder, ends: Mapping[str, Any], executor_ids: Mapping[s
     return Conclusion(fabrics, report, _host_records(fabrics, run["refused"]))
 
 
+def ends_of(variables: Mapping[str, Any], started: str, collected: str) -> dict[str, Any]:
+    """How the agent of each host of the play ended; ``started`` and ``collected`` name what the play has registered."""
+    ends = {}
+    for host in variables.get("ansible_play_hosts_all") or []:
+        known = variables["hostvars"][host]
+        start = known.get(started, {})
+        # An agent that did not start says better why there are no records than their absence does.
+        ends[host] = start if start.get("failure") else known.get(collected, {})
+    return ends
+
+
 def lost_hosts(planned: Iterable[str], ends: Mapping[str, Any]) -> dict[str, str]:
     """Hosts whose agent did not come to its own end, with the reason."""
     lost = {}
