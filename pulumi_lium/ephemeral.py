@@ -49,6 +49,8 @@ DEFAULT_TTL = "2h"
 _PROJECT = "lium-ephemeral"
 _GRACE_S = 5.0
 """Seconds that the engine has to end after a first interrupt; a second one ends it at once."""
+_PATIENCE_S = 90.0
+"""How long the teardown waits for a process that is still at work on an order of this run."""
 _LAST_LINES = 40
 
 
@@ -214,6 +216,7 @@ class EphemeralRun:
                 lock_age=timedelta(0),
                 report=self._report,
                 clock=SYSTEM_CLOCK,
+                patience=_PATIENCE_S,
             ).run(remove_stack=True)
         except BaseException:
             self._report(f"The teardown was cut off, and the cluster may still bill. Go on with: {self._command()}")

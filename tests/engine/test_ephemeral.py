@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import OWNER_KEY
 from tests.engine.conftest import base_env
 from tests.support.clusters import ORDER, PUBLIC_KEY, bills, live, market, orders
+from tests.support.processes import end_of
 from tests.support.waiting import wait_for
 from tools.emulator import Emulator
 from tools.pulumi.cli import Cli
@@ -46,6 +47,7 @@ def env(pulumi_cli: Cli, lium_env: dict[str, str], tmp_path: Path) -> dict[str, 
         "PULUMI_HOME": str(tmp_path / "pulumi-home"),
         "PULUMI_LIUM_STATE_DIR": str(tmp_path / "state"),
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+        "PYTHONFAULTHANDLER": "1",
     }
 
 
@@ -70,7 +72,7 @@ class Job:
         return self._log.read_text(errors="replace")
 
     def wait(self) -> str:
-        self.process.wait(180)
+        end_of(self.process, self._log, 180)
         assert OWNER_KEY not in self.text()
         return self.text()
 
@@ -261,9 +263,8 @@ def test_a_cancelled_run_leaves_nothing(emulator: Emulator, env: dict[str, str],
         )
     wait_for((folder / "used").exists, what="the cluster is used", timeout=60)
     run.terminate()
-    run.wait(120)
-    text = (folder / "log").read_text(errors="replace")
-    assert run.returncode == pytest.ExitCode.INTERRUPTED, text
+    code = end_of(run, folder / "log", 180)
+    assert code == pytest.ExitCode.INTERRUPTED, (folder / "log").read_text(errors="replace")
     bills(emulator, 0)
     assert live(emulator) == []
     assert left(tmp_path) == []

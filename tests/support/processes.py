@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import select
 import signal
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 
 class ProcessHandle:
@@ -72,3 +75,39 @@ def runs(pid: int) -> bool:
     except OSError:
         return False
     return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def end_of(process: subprocess.Popen[Any], log: Path, timeout: float) -> int:
+    """The exit code of a program that writes to `log`.
+
+    One that has not ended after `timeout` seconds is ended with all that it started; the AssertionError then says what
+    each of them was doing. A Python program with PYTHONFAULTHANDLER set tells in its log where it stood.
+    """
+    try:
+        return process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        own = children(process.pid)
+        doing = "\n".join(_doing(pid) for pid in (process.pid, *(child.pid for child in own)))
+        process.send_signal(signal.SIGABRT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+        for child in own:
+            with child:
+                child.end()
+        process.kill()
+        process.wait()
+        said = log.read_text(errors="replace")
+        raise AssertionError(f"not ended within {timeout:.0f} s:\n{doing}\nIts log:\n{said}") from None
+
+
+def _doing(pid: int) -> str:
+    """A line on one process: command, state, and what of the kernel it waits in."""
+
+    def read(name: str) -> str:
+        try:
+            return Path(f"/proc/{pid}/{name}").read_text(errors="replace").replace("\0", " ").strip()
+        except OSError:
+            return "?"
+
+    state = (read("stat").rpartition(")")[2].split() or "?")[0]
+    return f"{pid} {state} {read('wchan')} {read('cmdline')}"
