@@ -44,12 +44,16 @@ class Tier:
         return bool(self.folders)
 
 
+# What takes a tier's time stands at its end.
+SLOWEST = ("--durations=12", "--durations-min=10")
+
+
 def pytest_tier(
     folder: str, *, workers: int = 1, needs: tuple[Need, ...] = (), apt: tuple[str, ...] = (), limit_s: float = 900
 ) -> Tier:
     """The tier of `tests/<folder>`. With `workers` > 1 its tests share nothing and run side by side."""
     parallel = ("-n", str(workers)) if workers > 1 else ("-p", "no:xdist")
-    command = ("python", "-m", "pytest", f"tests/{folder}", "-q", "--timeout=300", *parallel)
+    command = ("python", "-m", "pytest", f"tests/{folder}", "-q", "--timeout=300", *SLOWEST, *parallel)
     return Tier(folder, (command,), needs, apt, limit_s, (folder,))
 
 
