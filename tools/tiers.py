@@ -107,7 +107,7 @@ TIERS: tuple[Tier, ...] = (
     pytest_tier("simulation", workers=2),
     pytest_tier("conformance"),
     check("ansible-lint", "tools/collection/lint -q"),
-    check("ansible-test", "tools/collection/sanity"),
+    check("ansible-test", "tools/collection/sanity", "tools/collection/sanity --units"),
     pytest_tier("collection", workers=2),
     pytest_tier("field", workers=2, needs=(PULUMI,)),
     pytest_tier("engine", workers=2, needs=(PULUMI, ACTIONLINT), limit_s=1800),
