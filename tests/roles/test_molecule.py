@@ -22,7 +22,7 @@ def test_every_role_has_a_scenario_whose_rack_can_be_named(tmp_path: Path) -> No
             cwd=tmp_path,
             env={
                 **ansible_env(ROOT, tmp_path / "ansible"),
-                "MOLECULE_SCENARIO_NAME": scenario,
+                "MOLECULE_SCENARIO_NAME": f"{scenario}_x",  # never the rack of a run that goes on beside this one
                 "MOLECULE_EPHEMERAL_DIRECTORY": str(tmp_path),
                 "MOLECULE_PROJECT_DIRECTORY": str(ROOT),
             },
