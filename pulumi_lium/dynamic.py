@@ -97,7 +97,7 @@ class LiumClusterProvider(ResourceProvider):
         from pulumi_lium.lifecycle.check import check
 
         inputs, failures = check(_context(news), _received(_olds), _received(news))
-        return CheckResult(_sent(inputs), [CheckFailure(name, _without_secrets(reason)) for name, reason in failures])
+        return CheckResult(_sent(inputs), _told(failures))
 
     @_at_the_edge
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> DiffResult:
@@ -150,7 +150,7 @@ class LiumClusterReadyProvider(ResourceProvider):
         from pulumi_lium.lifecycle.ready import check_ready
 
         inputs, failures = check_ready(_received(news))
-        return CheckResult(_sent(inputs), [CheckFailure(name, reason) for name, reason in failures])
+        return CheckResult(_sent(inputs), _told(failures))
 
     @_at_the_edge
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> DiffResult:
@@ -286,6 +286,12 @@ def _without_secrets(text: str) -> str:
     for secret in tuple(_secrets):
         text = text.replace(secret, "***")
     return text
+
+
+def _told(failures: list[tuple[str, str]]) -> list[CheckFailure]:
+    """What is wrong, for the engine. Of a failure that names its property it prints the whole value: a private key that
+    was given by mistake would stand in the log. So the name is in the text alone."""
+    return [CheckFailure("", _without_secrets(f"{name}: {reason}")) for name, reason in failures]
 
 
 def _received(value: Any) -> Any:

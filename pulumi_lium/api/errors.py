@@ -133,7 +133,7 @@ class ApiError(LiumError):
 class Unauthorized(ApiError):
     """401: the API key is not accepted."""
 
-    advice = "Set a valid key: LIUM_API_KEY, or `pulumi config set --secret lium:apiKey`."
+    advice = "Set a valid key in LIUM_API_KEY. For a stack `pulumi config set --secret lium:apiKey` does too."
 
 
 class Forbidden(ApiError):

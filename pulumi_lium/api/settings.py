@@ -81,7 +81,8 @@ def _is_plain(text: str) -> bool:
 def _usable_key(secret: SecretStr | str) -> str:
     key = (secret if isinstance(secret, str) else secret.get_secret_value()).strip()
     if not key:
-        raise NoApiKey("No API key is set.", hint="Set LIUM_API_KEY, or `pulumi config set --secret lium:apiKey`.")
+        hint = "Set LIUM_API_KEY. For a stack `pulumi config set --secret lium:apiKey` does too."
+        raise NoApiKey("No API key is set.", hint=hint)
     if not _is_plain(key):
         raise InvalidArgument(
             "The API key holds a blank, a line break or a character outside ASCII.", hint="Copy it again, whole."

@@ -77,7 +77,7 @@ class RequestsTransport:
                     response.status_code, {name.lower(): value for name, value in response.headers.items()}, content
                 )
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            failure = _failure(error, host, timeout)
+            failure = _failure(error, url, timeout)
         # Raised out here, so that the library's error is not chained: it holds the request, and with it the API key.
         raise failure
 
@@ -141,11 +141,13 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _failure(error: Exception, host: str, timeout: tuple[float, float]) -> TransportError:
+def _failure(error: Exception, url: str, timeout: tuple[float, float]) -> TransportError:
     """The error in our words. `sent` is false only for what fails before a request leaves."""
     import requests
     from urllib3.exceptions import NewConnectionError, ReadTimeoutError
 
+    parts = urlsplit(url)
+    host = parts.hostname or ""
     causes = list(_causes(error))
     why = str(getattr(causes[-1], "strerror", None) or type(causes[-1]).__name__)
     if isinstance(error, requests.ConnectTimeout):
@@ -155,7 +157,9 @@ def _failure(error: Exception, host: str, timeout: tuple[float, float]) -> Trans
     if isinstance(error, requests.exceptions.ProxyError):
         return TransportError(f"The proxy for {host} cannot be reached: {why}", sent=False)
     if any(isinstance(cause, NewConnectionError) for cause in causes):
-        return TransportError(f"{host} cannot be reached: {why}", sent=False)
+        where = f"{host}:{parts.port}" if parts.port else host
+        hint = "Is `pulumi-lium emulator` running?" if _is_loopback(host) else None
+        return TransportError(f"{where} cannot be reached: {why}", sent=False, hint=hint)
     if certificate := next((cause for cause in causes if hasattr(cause, "verify_message")), None):
         return TransportError(f"The certificate of {host} is not accepted: {certificate.verify_message}", sent=False)
     # `requests` reports with these what it will not send: a URL, a proxy or a certificate bundle that cannot be used.

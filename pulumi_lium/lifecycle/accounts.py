@@ -7,6 +7,20 @@ from typing import Any
 
 from pulumi_lium.api import InvalidArgument, NoApiKey, Settings
 
+_LONGEST_NAME = 64
+
+
+def fault_of_account_name(account: str) -> str | None:
+    """What is wrong with the name of an account; None where nothing is.
+
+    A key that is given in the name's place is refused, and not repeated: the name stands in the state and in messages.
+    """
+    if not account.strip():
+        return "is empty: leave it out, or name a configured account"
+    if account.lower().startswith(("sk_", "sk-")) or len(account) > _LONGEST_NAME:
+        return "looks like an API key: give a name here, and the key as `lium:apiKey-NAME` or LIUM_API_KEY_NAME"
+    return None
+
 
 def settings_for(config: Callable[[str], Any], environ: Mapping[str, str], account: str | None) -> Settings:
     """Settings of one account: stack configuration first, then the environment.
@@ -17,13 +31,13 @@ def settings_for(config: Callable[[str], Any], environ: Mapping[str, str], accou
     base_url = config("lium:baseUrl")
     if account is None:
         return Settings.from_env(environ, api_key=config("lium:apiKey"), base_url=base_url)
-    if not account.strip():
-        raise InvalidArgument("The account's name is empty.", hint="Leave it out, or name a configured account.")
+    if fault := fault_of_account_name(account):
+        raise InvalidArgument(f"The account's name {fault}.")
     variable = "LIUM_API_KEY_" + "".join(c if c.isalnum() else "_" for c in account.upper())
     key = config(f"lium:apiKey-{account}") or environ.get(variable)
     if not key:
         raise NoApiKey(
             f"No API key is set for the account {account!r}.",
-            hint=f"Run `pulumi config set --secret lium:apiKey-{account}`, or set {variable}.",
+            hint=f"Set {variable}. For a stack `pulumi config set --secret lium:apiKey-{account}` does too.",
         )
     return Settings.from_env(environ, api_key=key, base_url=base_url, account=account)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from .accounts import fault_of_account_name
 from .errors import InvalidInputs
 from .ssh_key import key_identity, normalise_public_key
 from .values import UNKNOWN, has_unknown, parse_ttl
@@ -113,7 +114,8 @@ def _list_of(parse: Parser, identity: Callable[[Any], Any]) -> Parser:
 
     def parse_all(value: Any) -> list[Any]:
         if not isinstance(value, (list, tuple)):
-            raise ValueError(f"is {_shown(value)}: a list is needed")
+            # Not shown: what was given may be a private key.
+            raise ValueError(f"is {'a single text' if isinstance(value, str) else 'no list'}: a list is needed")
         kept, seen, faults = [], set(), []
         for place, item in enumerate(value):
             if item is UNKNOWN:
@@ -144,6 +146,13 @@ def _public_key(value: Any) -> str:
     return normalise_public_key(value)
 
 
+def _account(value: Any) -> str:
+    account = _text(value)
+    if fault := fault_of_account_name(account):
+        raise ValueError(fault)
+    return account
+
+
 def _as_it_is(value: Any) -> Any:
     return value
 
@@ -166,7 +175,7 @@ _OPTIONS: dict[str, Parser] = {
     "backups": _flag,
     "delete_timeout": _whole(1, 86400),
     "adopt": _text,
-    "account": _text,
+    "account": _account,
 }
 """What a person sets on the cluster. The readiness resource has its own (`READY_OPTIONS`)."""
 

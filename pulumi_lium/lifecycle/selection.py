@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pulumi_lium.api import Node, Offer
+from pulumi_lium.api.nodes import short_gpu_type
 
 from .errors import NothingMatches
-from .facts import Facts, in_country, unmet
+from .facts import Facts, in_country, same_gpu, unmet
 from .inputs import Selectors
 from .values import usd
 
@@ -144,6 +145,9 @@ def _explain(verdicts: Sequence[_Verdict], wanted: Selectors) -> str:
     lines += [f"Also ruled out: {_line(verdict)}" for verdict in ranked[1:_MOST_REASONS]]
     if len(ranked) > _MOST_REASONS:
         lines.append(f"and {len(ranked) - _MOST_REASONS} more fabrics (`pulumi-lium offers` lists them)")
+    models = {verdict.offer.gpu_model for verdict in verdicts if verdict.offer.gpu_model}
+    if wanted.gpu_type and not any(same_gpu(wanted.gpu_type, model) for model in models):
+        lines.append(f"GPUs on sale: {', '.join(sorted(map(short_gpu_type, models)))}")
     return "\n  ".join(lines)
 
 

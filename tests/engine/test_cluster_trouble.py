@@ -5,6 +5,7 @@ Each ends at the ledger: what bills is what the state holds, or nothing.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from typing import Any
@@ -21,6 +22,8 @@ PHASES = {
     "mounting encrypted volume", "configuring ssh",
 }  # fmt: skip
 """What a pod that starts may be at (contract 3.3)."""
+SECRET = "c2VjcmV0IG9mIGEgdGVzdA"
+PRIVATE_KEY = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{SECRET}\n-----END OPENSSH PRIVATE KEY-----\n"
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +88,26 @@ def test_a_listing_that_fails_is_never_gone(stack: Stack, emulator: Emulator, fa
     emulator.clear_faults()
     assert stack.up().changes == {"same": 3}
     bills(emulator, 2)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"ssh_public_keys": [PRIVATE_KEY]}, "ssh_public_keys: entry 0 this is a private key"),
+        ({"ssh_public_keys": PRIVATE_KEY}, "ssh_public_keys: is a single text"),
+        ({"account": f"sk_live_{SECRET}"}, "The account's name looks like an API key"),
+    ],
+)
+def test_a_secret_in_the_wrong_place_is_named_and_not_repeated(
+    make_stack: MakeStack, engine_env: dict[str, str], emulator: Emulator, inputs: dict[str, Any], message: str
+) -> None:
+    """Of a failure that names its property the engine would print the value."""
+    stack = make_stack(program(cluster(**inputs)), env=engine_env)
+    outcome = stack.preview(ok=False)
+    assert outcome.code != 0
+    assert message in said(outcome)
+    assert SECRET not in outcome.text + json.dumps(outcome.events)
+    assert orders(emulator) == []
 
 
 def test_a_wrong_key_orders_nothing_and_loses_nothing(

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from pulumi_lium.api import InvalidArgument
+from pulumi_lium.lifecycle.accounts import settings_for
 from pulumi_lium.lifecycle.errors import InvalidInputs
 from pulumi_lium.lifecycle.inputs import cluster_args, parse_cluster_inputs
 from pulumi_lium.lifecycle.values import UNKNOWN, has_unknown, idempotency_key, owner_digest, parse_ttl, pod_name
@@ -179,3 +181,11 @@ def test_keys_of_orders_are_random_uuids(world: World) -> None:
     assert uuid.UUID(key).version == 4
     assert uuid.UUID(key).variant == uuid.RFC_4122
     assert idempotency_key(world.ctx.rng) != key
+
+
+@pytest.mark.parametrize("account", ["sk_live_0123", "SK-live-0123", "x" * 65, " "])
+def test_a_key_in_the_place_of_an_account_is_refused_and_not_repeated(account: str) -> None:
+    reason = failures(account=account)["account"]
+    with pytest.raises(InvalidArgument) as error:
+        settings_for(lambda _: None, {}, account)
+    assert not account.strip() or account not in reason + str(error.value)

@@ -78,6 +78,15 @@ def test_the_closest_fabric_comes_first_and_every_one_is_named() -> None:
     assert text.index("Closest: 'near'") < text.index("Also ruled out: 'far'")
 
 
+def test_a_gpu_that_nobody_sells_is_answered_with_those_on_sale() -> None:
+    offers = [offer("a", [2.0, 2.0], gpu="NVIDIA H200"), offer("b", [2.0, 2.0])]
+    with pytest.raises(NothingMatches, match="GPUs on sale: H100, H200"):
+        select(offers, Selectors(nodes=2, gpu_type="H10O"))
+    with pytest.raises(NothingMatches) as error:
+        select(offers, Selectors(nodes=3, gpu_type="H100"))
+    assert "GPUs on sale" not in str(error.value)
+
+
 def test_nothing_on_sale_says_so() -> None:
     with pytest.raises(NothingMatches, match="No fabric is on sale now"):
         select([], Selectors(nodes=2))
