@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 from .interruption import install
@@ -17,7 +18,10 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
-        sys.exit("pulumi-lium: the commands need more packages: pip install 'pulumi-lium[cli]'")
+        message, hint = "The commands need more packages.", "pip install 'pulumi-lium[cli]'"
+        if "--json" in sys.argv:
+            print(json.dumps({"error": {"code": "no_cli", "message": message, "hint": hint, "exit_code": 1}}))
+        sys.exit(f"pulumi-lium: {message} {hint}")
     group(prog_name="pulumi-lium")
 
 

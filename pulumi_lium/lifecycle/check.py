@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pulumi_lium.api.errors import LiumError
+from pulumi_lium.api.errors import Forbidden, LiumError, Unauthorized
 
 from .context import Context
 from .errors import NothingMatches
@@ -65,7 +65,8 @@ def _plan(ctx: Context, inputs: dict[str, Any]) -> None:
     except NothingMatches as error:
         ctx.report(f"warning: {title}: {error} The order will fail unless this changes first.")
     except LiumError as error:
-        ctx.report(f"warning: {title}: the offers cannot be read, so no price can be shown. {error}")
+        fate = " The order will fail unless this changes first." if isinstance(error, (Unauthorized, Forbidden)) else ""
+        ctx.report(f"warning: {title}: the offers cannot be read, so no price can be shown. {error}{fate}")
     else:
         inputs["planned"] = pick.plan()
         ctx.report(f"{title}: a new cluster would be {pick.describe()}.")

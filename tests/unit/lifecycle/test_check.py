@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pulumi_lium.lifecycle.check import check
 from pulumi_lium.lifecycle.diff import diff
 from pulumi_lium.lifecycle.values import UNKNOWN
@@ -79,11 +81,13 @@ def test_nothing_that_matches_is_a_warning(world: World) -> None:
     assert world.told[0].startswith("warning: train: No fabric on sale fits")
 
 
-def test_offers_that_cannot_be_read_are_a_warning(world: World) -> None:
-    world.fault("GET /executors/infiniband-clusters", "status", code=503, times=0)
+@pytest.mark.parametrize(("code", "will_fail"), [(503, False), (401, True), (403, True)])
+def test_offers_that_cannot_be_read_are_a_warning(world: World, code: int, will_fail: bool) -> None:
+    world.fault("GET /executors/infiniband-clusters", "status", code=code, times=0)
     inputs = world.check()
     assert "planned" not in inputs
     assert "cannot be read" in world.told[0]
+    assert ("The order will fail" in world.told[0]) is will_fail
 
 
 def test_unknown_selectors_are_resolved_during_the_update(world: World) -> None:
