@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,10 @@ import pytest
 from tools.emulator import Emulator
 
 pytest_plugins = ("tests.rack.fixtures",)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As `nohup make test &` leaves it: what the tests start would inherit that, and no Ctrl-C would reach it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 OWNER_KEY = "sk_emulator_owner"
 PULUMI_LIUM = (str(Path(sys.prefix) / "bin" / "pulumi-lium"),)

@@ -40,7 +40,9 @@ def sandbox(tmp_path: Path, pulumi_cli: Cli) -> tuple[Path, dict[str, str]]:
     checkout.mkdir()
     for name in ("tools", ".venv", "Makefile", "pyproject.toml", "requirements", "pulumi_lium"):
         (checkout / name).symlink_to(ROOT / name)
-    env = {"PATH": pulumi_cli.path(os.environ["PATH"]), "HOME": str(home), "LANG": "C.UTF-8"}
+    # The CLI takes the home folder from the list of users, not from HOME: it would keep this run's selections there.
+    own = {"HOME": str(home), "PULUMI_HOME": str(home / ".pulumi")}
+    env = {"PATH": pulumi_cli.path(os.environ["PATH"]), "LANG": "C.UTF-8", **own}
     return checkout, env
 
 
