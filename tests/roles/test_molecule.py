@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -45,5 +46,6 @@ def test_a_scenario(tmp_path: Path) -> None:
         timeout=1500,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    screen = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)
     for step in ("create", "converge", "idempotence", "destroy"):
-        assert f"{step}: Executed: Successful" in done.stdout + done.stderr
+        assert f"{step}: Executed: Successful" in screen
