@@ -9,11 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
 
-from pulumi_lium.api import ClusterOrder, LiumApi, Settings
-from tests.conftest import OWNER_KEY, PULUMI_LIUM
-from tests.support.clusters import PUBLIC_KEY, live, market
+from tests.conftest import PULUMI_LIUM
+from tests.support.clusters import live, lost_cluster, market
 from tools.emulator import Emulator
 
 NAME = "ci-train-2e4ae3-04792e"
@@ -41,21 +39,6 @@ def sweep(lium_env: dict[str, str], tmp_path: Path, emulator: Emulator) -> Sweep
     return run
 
 
-def _order(emulator: Emulator, name: str = NAME) -> str:
-    """A cluster at $32.00 an hour that no journal and no state knows: its id."""
-    api = LiumApi(Settings(emulator.base_url, SecretStr(OWNER_KEY)))
-    before = {str(pod["cluster_id"]) for pod in live(emulator)}
-    body = ClusterOrder(
-        pod_name=name,
-        template_id=api.templates.list()[0].id,
-        executor_uuids=sorted(machine.id for machine in api.offers.list()[0].nodes if machine.available_gpu_count)[:2],
-        user_public_key=[PUBLIC_KEY],
-    )
-    api.clusters.order(body, idempotency_key=f"0b5a2f0e-{len(before)}")
-    (cluster_id,) = {str(pod["cluster_id"]) for pod in live(emulator)} - before
-    return cluster_id
-
-
 def _last(done: subprocess.CompletedProcess[str]) -> str:
     return done.stdout.splitlines()[-1]
 
@@ -65,7 +48,7 @@ def test_an_empty_account(sweep: Sweep) -> None:
 
 
 def test_a_cluster_that_nothing_here_knows_is_not_said_to_be_owned(sweep: Sweep, emulator: Emulator) -> None:
-    cluster_id = _order(emulator)
+    cluster_id = lost_cluster(emulator, NAME)
     done = sweep("--yes")
     assert _last(done) == (
         "Of this disk's interrupted orders nothing is left. 1 cluster runs in this account ($32.00 an hour), which this"
@@ -79,7 +62,7 @@ def test_a_cluster_that_nothing_here_knows_is_not_said_to_be_owned(sweep: Sweep,
 
 
 def test_one_that_is_too_young_is_named_last(sweep: Sweep, emulator: Emulator) -> None:
-    cluster_id = _order(emulator)
+    cluster_id = lost_cluster(emulator, NAME)
     arguments = ["--name-prefix", "ci-train-", "--older-than", "150m", "--yes"]
     assert _last(sweep(*arguments)) == (
         "Of this disk's interrupted orders and clusters whose name begins with 'ci-train-' nothing older than 2.5 h is"
@@ -92,8 +75,8 @@ def test_one_that_is_too_young_is_named_last(sweep: Sweep, emulator: Emulator) -
 
 
 def test_after_a_removal_what_is_left_of_others_is_told(sweep: Sweep, emulator: Emulator) -> None:
-    _order(emulator)
-    other = _order(emulator, "somebody")
+    lost_cluster(emulator, NAME)
+    other = lost_cluster(emulator, "somebody")
     assert _last(sweep("--name-prefix", "ci-train-", "--yes")) == (
         "Of this disk's interrupted orders and clusters whose name begins with 'ci-train-' nothing is left."
         " 1 cluster runs in this account ($32.00 an hour), which this call cannot attribute."
