@@ -241,7 +241,10 @@ def test_a_teardown_that_fails_says_so_in_the_summary(github: Github, emulator: 
     emulator.fault("DELETE /clusters/*", "status", times=0, code=403, body={"detail": "missing scope"})
     steps = github.job("train")
     assert outcomes(steps)["Teardown"] == "failure", texts(steps)
-    assert "may still bill 32.00 an hour" in github.summary.read_text()
+    assert "May still bill $32.00 an hour: ci-train-" in steps["Teardown"].text
+    said = github.summary.read_text()
+    assert "may still bill 32.00 an hour" in said
+    assert "    pulumi-lium teardown --stack ci-4711-1\n    pulumi-lium sweep --name-prefix ci-train-" in said
     bills(emulator, 2)
     emulator.clear_faults()
     after = github.job("cleanup", needed="failure")

@@ -11,6 +11,8 @@ REMOVES = re.compile(r"\bpulumi\s+destroy\b|\bpulumi-lium\s+teardown\b")
 SWEEPS = re.compile(r"\bpulumi-lium\s+(sweep|teardown)\b")
 FORGETS = re.compile(r"^(?!.*(?:destroy|teardown)\b.*&&).*\bstack\s+rm\b.*(?:--force\b|\s-f\b)", re.MULTILINE)
 SECRET = re.compile(r"\bsk_\w{8,}|\bpul-[0-9a-f]{8,}")
+DEAF = re.compile(r"^(?!\s*exec\s).*\bpulumi-lium\s+teardown\b|\bpulumi-lium\s+teardown\b[^\n]*[|;&]", re.MULTILINE)
+"""A teardown that is not what the step's shell becomes: a cancel signals that shell alone."""
 _GUARDS = re.compile(r"\b(?:success|failure|cancelled)\(\)|\bsteps\.")
 _SPAN = re.compile(r"(\d+)\s*(m|h|d)\w*")
 _MINUTES = {"m": 1, "h": 60, "d": 1440}
@@ -61,6 +63,8 @@ def _github_job(name: str, job: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: {step.get('name')}: not run after failure and cancel (if: always())"
         if "timeout-minutes" not in step:
             yield f"{name}: {step.get('name')}: no timeout of its own"
+        if DEAF.search(_run(step)):
+            yield f"{name}: {step.get('name')}: the signal of a cancel does not come to the teardown (exec)"
 
 
 def _comes_after(job: Mapping[str, Any]) -> bool:
