@@ -87,6 +87,7 @@ def _set(name: str, key: str, value: Any) -> Callable[[Any], None]:
         (_set("Summary", "run", "curl -H 'X-API-Key: ${{ secrets.LIUM_API_KEY }}'"), "a secret outside env"),
         (_set("Up", "env", {"LIUM_API_KEY": "sk_0123456789abcdef"}), "a key in plain text"),
         (lambda workflow: workflow["jobs"]["cleanup"].pop("if"), "no second job"),
+        (lambda workflow: _step(workflow, "cleanup", "Sweep").pop("if"), "keeps the sweep from running"),
         (lambda workflow: workflow["jobs"].pop("cleanup"), "no second job"),
         (lambda workflow: workflow[True].pop("schedule"), "nothing sweeps on a schedule"),
         (lambda workflow: workflow["jobs"]["train"].pop("timeout-minutes"), "the job has no timeout"),
@@ -99,6 +100,14 @@ def test_each_rule_of_a_workflow_is_seen_broken(change: Callable[[Any], None], f
     assert fault in found
 
 
+TEARDOWN = 'pulumi-lium teardown --cwd . --stack "$STACK"'
+SWEEP_ALL = "pulumi-lium sweep --name-prefix ci-train- --older-than 150m --yes"
+
+
+def _cleans_up(*script: str) -> Callable[[Any], None]:
+    return lambda pipeline: pipeline["cleanup"].update(script=list(script))
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
@@ -106,6 +115,10 @@ def test_each_rule_of_a_workflow_is_seen_broken(change: Callable[[Any], None], f
         (lambda pipeline: pipeline["train"]["variables"].pop("RUNNER_SCRIPT_TIMEOUT"), "no time for after_script"),
         (lambda pipeline: pipeline["train"].update(timeout="2h"), "no time for after_script"),
         (lambda pipeline: pipeline.pop("cleanup"), "no second job"),
+        (_cleans_up(TEARDOWN, SWEEP_ALL), "keeps the sweep from running"),
+        (_cleans_up(f"if true; then {TEARDOWN}; fi", SWEEP_ALL), "keeps the sweep from running"),
+        (_cleans_up(f"{TEARDOWN} || true", SWEEP_ALL), "the exit code of the teardown is lost"),
+        (_cleans_up(f"{TEARDOWN} || code=$?", SWEEP_ALL), "the exit code of the teardown is lost"),
         (lambda pipeline: pipeline["cleanup"]["rules"].append({"when": "on_success"}), "no second job"),
         (lambda pipeline: pipeline["train"]["after_script"].append("pulumi stack rm -y -f x"), "forgets a stack"),
     ],

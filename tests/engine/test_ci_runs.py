@@ -308,3 +308,17 @@ def test_a_pipeline_cut_off_during_up_leaves_nothing(
     assert outcomes(after) == {"script": "success"}, texts(after)
     bills(emulator, 0)
     assert live(emulator) == []
+
+
+def test_a_teardown_that_fails_keeps_no_pipeline_from_sweeping(
+    new_runner: Callable[[], Runner], emulator: Emulator, tools: Path
+) -> None:
+    """The job ends with the teardown's code though its sweep has gone well."""
+    emulator.reset(market())
+    (tools / "pulumi-lium").write_text(
+        f'#!/bin/bash\n[ "$1" = teardown ] && exit 4\nexec {Path(sys.prefix) / "bin" / "pulumi-lium"} "$@"\n'
+    )
+    (tools / "pulumi-lium").chmod(0o755)
+    steps = pipeline(new_runner, "cleanup")
+    assert outcomes(steps) == {"script": "failure"}
+    assert "Nothing is left" in steps["script"].text
