@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,9 @@ def _set(name: str, key: str, value: Any) -> Callable[[Any], None]:
         (_set("Up", "env", {"LIUM_API_KEY": "sk_0123456789abcdef"}), "a key in plain text"),
         (lambda workflow: workflow["jobs"]["cleanup"].pop("if"), "no second job"),
         (lambda workflow: _step(workflow, "cleanup", "Sweep").pop("if"), "keeps the sweep from running"),
+        (lambda workflow: workflow["env"].update(STACK="ci-${{ github.run_attempt }}"), "holds run_attempt"),
+        (_set("Up", "env", {"STACK": "ci-${{ github.run_attempt }}"}), "holds run_attempt"),
+        (_set("Up", "run", 'pulumi up --stack "ci-$GITHUB_RUN_ATTEMPT"'), "holds run_attempt"),
         (lambda workflow: workflow["jobs"].pop("cleanup"), "no second job"),
         (lambda workflow: workflow[True].pop("schedule"), "nothing sweeps on a schedule"),
         (lambda workflow: workflow["jobs"]["train"].pop("timeout-minutes"), "the job has no timeout"),
@@ -128,6 +132,15 @@ def test_each_rule_of_a_pipeline_is_seen_broken(change: Callable[[Any], Any], fa
     change(pipeline)
     (found,) = ci_rules.gitlab_faults(pipeline)
     assert fault in found
+
+
+def test_nothing_is_installed_without_a_bound() -> None:
+    """The floor is this version: an older one lacks what the files call."""
+    assert (EXAMPLE / "cluster" / "requirements.txt").read_text() == f"pulumi-lium[cli]>={version('pulumi-lium')}\n"
+    used = [step for job in read(GITHUB)["jobs"].values() for step in job["steps"] if "uses" in step]
+    assert all(re.search(r"@v\d+$", step["uses"]) for step in used)
+    assert all("pulumi-version" in step["with"] for step in used if step["uses"].startswith("pulumi/"))
+    assert re.search(r":\d+\.\d+\.\d+$", read(GITLAB)["default"]["image"])
 
 
 def test_the_spans_fit_each_other() -> None:

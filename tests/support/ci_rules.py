@@ -10,6 +10,7 @@ CREATES = re.compile(r"\bpulumi\s+up\b")
 REMOVES = re.compile(r"\bpulumi\s+destroy\b|\bpulumi-lium\s+teardown\b")
 SWEEPS = re.compile(r"\bpulumi-lium\s+(sweep|teardown)\b")
 FORGETS = re.compile(r"^(?!.*(?:destroy|teardown)\b.*&&).*\bstack\s+rm\b.*(?:--force\b|\s-f\b)", re.MULTILINE)
+ATTEMPT = re.compile(r"\brun_attempt\b|\bGITHUB_RUN_ATTEMPT\b")
 SECRET = re.compile(r"\bsk_\w{8,}|\bpul-[0-9a-f]{8,}")
 DEAF = re.compile(r"^(?!\s*exec\s).*\bpulumi-lium\s+teardown\b|\bpulumi-lium\s+teardown\b[^\n]*[|;&]", re.MULTILINE)
 """A teardown that is not what the step's shell becomes: a cancel signals that shell alone."""
@@ -39,6 +40,8 @@ def _github(workflow: Mapping[str, Any]) -> Iterator[str]:
         yield "no second job sweeps after the first, whatever became of it"
     if "schedule" not in _triggers(workflow):
         yield "nothing sweeps on a schedule"
+    if _names_stack_by_attempt(workflow):
+        yield "a stack's name holds run_attempt: a re-run of one job does not find it"
     for name, job in jobs.items():
         if _sweep_is_skipped(job):
             yield f"{name}: a teardown that fails keeps the sweep from running"
@@ -69,6 +72,20 @@ def _github_job(name: str, job: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: {step.get('name')}: no timeout of its own"
         if DEAF.search(_run(step)):
             yield f"{name}: {step.get('name')}: the signal of a cancel does not come to the teardown (exec)"
+
+
+def _envs(workflow: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield workflow.get("env") or {}
+    for job in workflow["jobs"].values():
+        yield job.get("env") or {}
+        yield from (step.get("env") or {} for step in job["steps"])
+
+
+def _names_stack_by_attempt(workflow: Mapping[str, Any]) -> bool:
+    """A new attempt of the last job alone would look for a stack that nobody made."""
+    lines = [line for job in workflow["jobs"].values() for step in job["steps"] for line in _run(step).splitlines()]
+    named = [f"{key} {value}" for env in _envs(workflow) for key, value in env.items()]
+    return any(ATTEMPT.search(text) and re.search("stack", text, re.I) for text in [*named, *lines])
 
 
 def _sweep_is_skipped(job: Mapping[str, Any]) -> bool:
