@@ -130,16 +130,14 @@ def removal_document(removal: Removal) -> dict[str, Any]:
 
 
 def last_line(left: Sequence[Finding]) -> str:
-    """Names what may still bill, with its price per hour; or says that nothing does."""
-    if not left:
-        return "Nothing is left that bills and is owned by nobody."
+    """Names what may still bill, with its price per hour."""
     total = total_price([finding.price_per_hour for finding in left])
     return f"May still bill {usd(total)}: {', '.join(finding.title for finding in left)}."
 
 
-def may_bill(left: Sequence[Finding]) -> list[dict[str, Any]]:
-    """For programs: what may still bill."""
+def in_brief(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    """For programs: what may bill."""
     return [
         {"name": finding.name, "cluster_id": finding.cluster_id, "price_per_hour": finding.price_per_hour}
-        for finding in left
+        for finding in findings
     ]

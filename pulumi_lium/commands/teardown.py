@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
+import shlex
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
@@ -41,6 +43,8 @@ from ._recovery import (
     wait_option,
 )
 
+_MADE_NAME = re.compile(r".+-[0-9a-f]{6}-[0-9a-f]{6}")
+"""A name that was made (design, Names). One that a person chose may be the beginning of another's."""
 _LOOK_S = 0.1
 _SLOW_S = 10.0
 """Seconds for which the orders on record wait for the state to be read; after a signal they wait no longer."""
@@ -74,8 +78,8 @@ def teardown(
     this command, it only keeps it from waiting; a second one ends it. A stack that is missing is no error: what was
     ordered for it is swept all the same.
 
-    Exit codes: 0 nothing is left, 1 failed, or nothing is known since the listing or the state cannot be read, 4
-    something may still bill.
+    Exit codes: 0 nothing is left, 4 something may still bill, also where not everything is known, 1 failed with nothing
+    left that may bill, or with nothing known at all since the listing or the state cannot be read.
     """
     say, interruption = speaker(as_json), install()
     pulumi = PulumiStack(cwd, stack, os.environ, shows_on=2 if as_json else 1)
@@ -125,14 +129,15 @@ def teardown(
         outcome = job.run(remove_stack=remove_stack)
     for failure in outcome.failures:
         click.echo(f"failed: {failure}", err=True)
+    commands = _commands_that_remove(outcome, stack, cwd)
     if as_json:
-        print_json(_document(outcome))
+        print_json(_document(outcome, commands))
+    if outcome.leftovers:
+        say(f"Remove it: {', or '.join(f'`{command}`' for command in commands)}")
     say(_last_line(outcome, stack))
-    if not outcome.known:
-        raise click.exceptions.Exit(FAILED)
     if outcome.leftovers:
         raise click.exceptions.Exit(MAY_BILL)
-    if outcome.failures:
+    if outcome.failures or not outcome.known:
         raise click.exceptions.Exit(FAILED)
 
 
@@ -155,25 +160,45 @@ def _read(
         return None, str(error)
 
 
-def _document(outcome: Outcome) -> dict[str, Any]:
-    """For programs."""
+def _document(outcome: Outcome, commands: list[str]) -> dict[str, Any]:
+    """For programs. `known` is false where more may bill than `may_bill` names; `remove_with` goes on from here."""
     return {
         "removed": outcome.removed,
         "failures": outcome.failures,
         "known": outcome.known,
+        "missing": outcome.missing,
         "may_bill": [asdict(leftover) for leftover in outcome.leftovers],
+        "remove_with": commands,
     }
+
+
+def _commands_that_remove(outcome: Outcome, stack: str, cwd: Path) -> list[str]:
+    """What goes on from here; none where all is done. A sweep only by a name that no other cluster's begins with."""
+    if outcome.known and not outcome.leftovers and not outcome.failures:
+        return []
+    commands = []
+    # A teardown leaves a stranger alone, however often it is run.
+    if not outcome.leftovers or any(leftover.kind != "stranger" for leftover in outcome.leftovers):
+        folder = [] if cwd == Path(".") else ["--cwd", str(cwd)]
+        commands.append(shlex.join(["pulumi-lium", "teardown", *folder, "--stack", stack]))
+    for leftover in outcome.leftovers:
+        if _MADE_NAME.fullmatch(leftover.name):
+            account = ["--account", leftover.account] if leftover.account else []
+            commands.append(shlex.join(["pulumi-lium", "sweep", "--name-prefix", leftover.name, *account, "--yes"]))
+    return commands
 
 
 def _last_line(outcome: Outcome, stack: str) -> str:
     left = outcome.leftovers
+    kept = "" if outcome.missing else f" The stack {stack} was kept."
     if left:
         total = usd(total_price([leftover.price_per_hour for leftover in left]))
-        return f"May still bill {total}: {', '.join(leftover.title for leftover in left)}. The stack {stack} was kept."
+        more = "" if outcome.known else " Whether that is all is not known."
+        return f"May still bill {total}: {', '.join(leftover.title for leftover in left)}.{more}{kept}"
     if not outcome.known:
-        return f"Nothing is known about what bills. The stack {stack} was kept."
+        return f"Nothing is known about what bills.{kept}"
     if outcome.failures:
-        return f"No cluster of {stack} bills, but not all of it was torn down: the stack was kept. Run it again."
+        return f"No cluster of {stack} bills, but not all of it was torn down.{kept} Run it again."
     done = f" Removed: {', '.join(outcome.removed)}." if outcome.removed else ""
     return f"Nothing of {stack} is left that bills.{done}"
 

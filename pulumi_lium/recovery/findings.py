@@ -10,9 +10,10 @@ from pulumi_lium.lifecycle.intents import Intent
 from pulumi_lium.lifecycle.settle import Placed
 from pulumi_lium.lifecycle.values import usd
 
-Kind = Literal["intent", "pending create", "prefix", "stranger", "held", "unreadable"]
+Kind = Literal["intent", "pending create", "prefix", "stranger", "held", "unreadable", "unattributed"]
 """`held`: the order of a living process, which may end without its cluster in a state. `unreadable`: a record of the
-journal that tells nothing; its name is the file's."""
+journal that tells nothing; its name is the file's. `unattributed`: listed, and nothing that was looked at tells whose
+it is."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class Survey:
-    """`settled` are open intents that need no more than to be closed; `notes` tell what was seen and left out."""
+    """`settled` are open intents that need no more than to be closed; `notes` tell what was seen and left out.
+
+    `left_alone` would be findings, were they old enough. `unattributed` is whatever else is listed and bills: owned or
+    not, this look does not know.
+    """
 
     findings: tuple[Finding, ...]
     settled: tuple[Intent, ...]
     notes: tuple[str, ...]
+    left_alone: tuple[Finding, ...] = ()
+    unattributed: tuple[Finding, ...] = ()
 
     @property
     def held(self) -> bool:

@@ -6,7 +6,7 @@ state holds is never among the findings; what a living process is at work on is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -46,6 +46,7 @@ class _Look:
     findings: list[Finding] = field(default_factory=list)
     settled: list[Intent] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    left_alone: list[Finding] = field(default_factory=list)
     accounted: set[str] = field(default_factory=set)
     """Cluster ids and pod names that are owned, or found already."""
 
@@ -55,6 +56,7 @@ class _Look:
         if self.older_than is not None and (age is None or age < self.older_than):
             how = "of unknown age" if age is None else f"only {short_span(age)} old"
             self.notes.append(f"{finding.title} is {how}: left alone.")
+            self.left_alone.append(finding)
             return
         self.findings.append(finding)
 
@@ -116,7 +118,9 @@ def survey(
         )
     for record in unreadable:
         look.add(_unreadable(record))
-    return Survey(tuple(look.findings), tuple(look.settled), tuple(look.notes))
+    return Survey(
+        tuple(look.findings), tuple(look.settled), tuple(look.notes), tuple(look.left_alone), _unattributed(look)
+    )
 
 
 def _has_key(contexts: Contexts) -> bool:
@@ -262,18 +266,35 @@ def _is_meant(look: _Look, intent: Intent) -> bool:
     return bool(look.name_prefix) and intent.pod_name.startswith(look.name_prefix or "")
 
 
-def _by_prefix(look: _Look, prefix: str) -> None:
+def _clusters(look: _Look) -> Iterator[tuple[str | None, str, list[Pod]]]:
+    """What is listed, bills and is not accounted for by its id: account, that id, pods. A single pod has its own."""
     for account, pods in look.pods.items():
         clusters: dict[str, list[Pod]] = {}
         for pod in pods:
-            if pod.cluster_id and pod.name.startswith(prefix):
-                clusters.setdefault(pod.cluster_id, []).append(pod)
-        for cluster_id, members in sorted(clusters.items()):
-            name = members[0].name
-            # A name may have been used again; what is owned is owned by its id, or while its order is under way.
-            if cluster_id in look.accounted or name in look.accounted or not _costs(members):
-                continue
+            clusters.setdefault(pod.cluster_id or pod.id, []).append(pod)
+        for key, members in sorted(clusters.items()):
+            if key not in look.accounted and _costs(members):
+                yield account, key, members
+
+
+def _by_prefix(look: _Look, prefix: str) -> None:
+    # A name may have been used again; what is owned is owned by its id, or while its order is under way.
+    names = frozenset(look.accounted)
+    for account, _, members in _clusters(look):
+        name, cluster_id = members[0].name, members[0].cluster_id
+        if cluster_id and name.startswith(prefix) and name not in names:
             look.add(_seen("prefix", account, cluster_id, members, f"its name begins with {prefix!r}", None))
+
+
+def _unattributed(look: _Look) -> tuple[Finding, ...]:
+    """What else bills in the accounts looked at: owned or not, nothing here tells."""
+    unplaced = {finding.name for finding in (*look.findings, *look.left_alone) if finding.cluster_id is None}
+    found: dict[str, Finding] = {}
+    for account, key, members in _clusters(look):
+        if members[0].name not in unplaced and key not in found:
+            problem = "this look cannot tell whose it is"
+            found[key] = _seen("unattributed", account, members[0].cluster_id, members, "it is listed", problem)
+    return tuple(found.values())
 
 
 def _strangers(look: _Look, owners: Iterable[str], stacks: Iterable[str]) -> None:
@@ -291,13 +312,13 @@ def _strangers(look: _Look, owners: Iterable[str], stacks: Iterable[str]) -> Non
 
 
 def _seen(
-    kind: Kind, account: str | None, cluster_id: str, members: list[Pod], why: str, problem: str | None
+    kind: Kind, account: str | None, cluster_id: str | None, members: list[Pod], why: str, problem: str | None
 ) -> Finding:
     return Finding(
         kind=kind,
         name=members[0].name,
         account=account,
-        placed=Placed(cluster_id, by_rank(members), tuple(pod.id for pod in members)),
+        placed=Placed(cluster_id, by_rank(members), tuple(pod.id for pod in members)) if cluster_id else None,
         price_per_hour=total_price([pod.price_per_hour for pod in members]),
         since=_since(members),
         owner="",

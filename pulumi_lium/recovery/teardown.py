@@ -11,17 +11,18 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
+from typing import Literal
 
 from pulumi_lium.api import Clock, InvalidArgument
 from pulumi_lium.api.errors import LiumError
-from pulumi_lium.lifecycle.intents import NullIntents
+from pulumi_lium.lifecycle.intents import Intent, NullIntents
 from pulumi_lium.lifecycle.members import members_of, total_price
 from pulumi_lium.lifecycle.remove import Keeper, remove
 from pulumi_lium.lifecycle.values import usd
 
 from .export import OwnedCluster, StackExport, parse_export
-from .findings import Finding, short_span
+from .findings import Finding, Kind, short_span
 from .intents import FileIntents
 from .recover import drop_pending
 from .stack import PulumiFailed, PulumiStack, StackLocked, take_off_dead_lock
@@ -46,6 +47,10 @@ class Leftover:
     why: str
     age_seconds: int | None = None
     """Since its order; None where that is not known."""
+    account: str | None = None
+    """The account that it bills to; None is the default one."""
+    kind: Literal["owned"] | Kind = "owned"
+    """`owned` stands in the stack's state; the others are findings."""
 
     @property
     def title(self) -> str:
@@ -56,7 +61,10 @@ class Leftover:
 
 @dataclass
 class Outcome:
-    """How a teardown ended. `failures` are what went wrong; `known` is False where the listing could not be read."""
+    """How a teardown ended. `failures` are what went wrong.
+
+    `known` is False where the state or a listing could not be read: more than `leftovers` may bill then.
+    """
 
     removed: list[str] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
@@ -232,18 +240,25 @@ class Teardown:
         does not show that such a one is gone, as it may be that of another account.
         """
 
-        def left_over(name: str, cluster_id: str | None, price: float | None, why: str, since: datetime | None) -> None:
+        def left_over(what: OwnedCluster | Finding | Intent, price: float | None, why: str) -> None:
+            kind: Literal["owned"] | Kind
+            match what:
+                case OwnedCluster():
+                    name, since, kind = what.name, what.ordered_at, "owned"
+                case Finding():
+                    name, since, kind = what.name, what.since, what.kind
+                case Intent():
+                    name, since, kind = what.pod_name, what.opened_at, "pending create"
             age = None if since is None else max(0, round((self.clock.now() - since).total_seconds()))
-            outcome.leftovers.append(Leftover(name, cluster_id, price, why, age))
+            outcome.leftovers.append(Leftover(name, what.cluster_id, price, why, age, what.account, kind))
 
         if left is None:
             outcome.known = False
             for create in self.export.pending if self.export else ():
-                intent, why = create.intent, "its create was cut off, and what came of it could not be seen"
-                left_over(intent.pod_name, intent.cluster_id, intent.price_per_hour, why, intent.opened_at)
+                why = "its create was cut off, and what came of it could not be seen"
+                left_over(create.intent, create.intent.price_per_hour, why)
         for finding in left or ():
-            why = finding.problem or finding.why
-            left_over(finding.name, finding.cluster_id, finding.price_per_hour, why, finding.since)
+            left_over(finding, finding.price_per_hour, finding.problem or finding.why)
         for cluster in self.export.clusters if self.export else ():
             try:
                 members = members_of(self.contexts(cluster.account).api.pods.list(), cluster.cluster_id)
@@ -252,15 +267,13 @@ class Teardown:
                 outcome.failures.append(
                     f"Nothing is known about cluster {cluster.cluster_id}, since the listing cannot be read: {error}"
                 )
-                why = "the listing cannot be read"
-                left_over(cluster.name, cluster.cluster_id, cluster.price_per_hour, why, cluster.ordered_at)
+                left_over(cluster, cluster.price_per_hour, "the listing cannot be read")
                 continue
             if members:
                 price = total_price([pod.price_per_hour for pod in members]) or cluster.price_per_hour
-                left_over(cluster.name, cluster.cluster_id, price, "members are listed", cluster.ordered_at)
+                left_over(cluster, price, "members are listed")
             elif cluster.cluster_id in failed:
-                why = "its deletion failed"
-                left_over(cluster.name, cluster.cluster_id, cluster.price_per_hour, why, cluster.ordered_at)
+                left_over(cluster, cluster.price_per_hour, "its deletion failed")
 
     def _forget(self, outcome: Outcome, remove_stack: bool) -> None:
         """Nothing bills: the state's cut-off creates are dropped, and the stack too where that is asked for."""

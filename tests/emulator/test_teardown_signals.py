@@ -164,3 +164,17 @@ def test_a_state_that_cannot_be_read_keeps_nothing_on_record(on_record: str, sta
     assert "incorrect passphrase" in said
     assert "Nothing is known about what bills" in said
     assert live(emulator) == []
+
+
+def test_what_bills_is_the_exit_code_also_where_the_state_cannot_be_read(
+    on_record: str, start: Start, emulator: Emulator, tmp_path: Path
+) -> None:
+    emulator.fault("DELETE /clusters/*", "status", times=0, code=403, body={"detail": "missing scope"})
+    process = start("{ echo 'error: incorrect passphrase' >&2; exit 255; }")
+    *_, remove, last = process.communicate(timeout=40)[0].splitlines()
+    assert process.returncode == 4
+    assert last.startswith(f"May still bill $32.00 an hour: {NAME} (cluster {on_record}, ")
+    assert last.endswith("Whether that is all is not known. The stack dev was kept.")
+    again = f"`pulumi-lium teardown --cwd {tmp_path / 'project'} --stack dev`"
+    assert remove == f"Remove it: {again}, or `pulumi-lium sweep --name-prefix {NAME} --yes`"
+    emulator.clear_faults()

@@ -83,10 +83,14 @@ class Github:
             "secrets.LIUM_API_KEY": KEY,
             "secrets.PULUMI_ACCESS_TOKEN": "not used with this backend",
             "github.run_id": "4711",
-            "github.run_attempt": "1",
             "github.event_name": event,
         }
         self.summary = Path()
+        self.attempt(1)
+
+    def attempt(self, number: int) -> None:
+        """What runs from now on belongs to this attempt of the run."""
+        self._values["github.run_attempt"] = str(number)
 
     def job(self, name: str, *, needed: str = "success", cancel: Cancel | None = None) -> dict[str, Step]:
         runner = self._new_runner()
@@ -225,6 +229,19 @@ def test_a_cancel_while_the_job_runs_leaves_nothing(github: Github, emulator: Em
     bills(emulator, 0)
 
 
+def test_a_new_attempt_of_the_cleanup_alone_finds_the_cluster_of_the_first(github: Github, emulator: Emulator) -> None:
+    """GitHub's "Re-run failed jobs": a number of the attempt in the stack's name would hide it."""
+    emulator.fault("DELETE /clusters/*", "status", times=0, code=403, body={"detail": "missing scope"})
+    assert outcomes(github.job("train"))["Teardown"] == "failure"
+    assert outcomes(github.job("cleanup", needed="failure"))["Teardown"] == "failure"
+    bills(emulator, 2)
+    emulator.clear_faults()
+    github.attempt(2)
+    after = github.job("cleanup", needed="failure")
+    assert set(outcomes(after).values()) == {"success"}, texts(after)
+    bills(emulator, 0)
+
+
 @pytest.mark.parametrize("moment", ["order on its way", "nodes boot"])
 def test_after_a_runner_that_died_the_next_one_cleans_up(github: Github, emulator: Emulator, moment: str) -> None:
     arrange, reached = DURING_UP[moment]
@@ -241,7 +258,10 @@ def test_a_teardown_that_fails_says_so_in_the_summary(github: Github, emulator: 
     emulator.fault("DELETE /clusters/*", "status", times=0, code=403, body={"detail": "missing scope"})
     steps = github.job("train")
     assert outcomes(steps)["Teardown"] == "failure", texts(steps)
-    assert "may still bill 32.00 an hour" in github.summary.read_text()
+    assert "May still bill $32.00 an hour: ci-train-" in steps["Teardown"].text
+    said = github.summary.read_text()
+    assert "may still bill 32.00 an hour" in said
+    assert "    pulumi-lium teardown --stack ci-4711\n    pulumi-lium sweep --name-prefix ci-train-" in said
     bills(emulator, 2)
     emulator.clear_faults()
     after = github.job("cleanup", needed="failure")
@@ -305,3 +325,17 @@ def test_a_pipeline_cut_off_during_up_leaves_nothing(
     assert outcomes(after) == {"script": "success"}, texts(after)
     bills(emulator, 0)
     assert live(emulator) == []
+
+
+def test_a_teardown_that_fails_keeps_no_pipeline_from_sweeping(
+    new_runner: Callable[[], Runner], emulator: Emulator, tools: Path
+) -> None:
+    """The job ends with the teardown's code though its sweep has gone well."""
+    emulator.reset(market())
+    (tools / "pulumi-lium").write_text(
+        f'#!/bin/bash\n[ "$1" = teardown ] && exit 4\nexec {Path(sys.prefix) / "bin" / "pulumi-lium"} "$@"\n'
+    )
+    (tools / "pulumi-lium").chmod(0o755)
+    steps = pipeline(new_runner, "cleanup")
+    assert outcomes(steps) == {"script": "failure"}
+    assert "Nothing is left" in steps["script"].text

@@ -10,7 +10,12 @@ CREATES = re.compile(r"\bpulumi\s+up\b")
 REMOVES = re.compile(r"\bpulumi\s+destroy\b|\bpulumi-lium\s+teardown\b")
 SWEEPS = re.compile(r"\bpulumi-lium\s+(sweep|teardown)\b")
 FORGETS = re.compile(r"^(?!.*(?:destroy|teardown)\b.*&&).*\bstack\s+rm\b.*(?:--force\b|\s-f\b)", re.MULTILINE)
+ATTEMPT = re.compile(r"\brun_attempt\b|\bGITHUB_RUN_ATTEMPT\b")
 SECRET = re.compile(r"\bsk_\w{8,}|\bpul-[0-9a-f]{8,}")
+DEAF = re.compile(r"^(?!\s*exec\s).*\bpulumi-lium\s+teardown\b|\bpulumi-lium\s+teardown\b[^\n]*[|;&]", re.MULTILINE)
+"""A teardown that is not what the step's shell becomes: a cancel signals that shell alone."""
+SWEEP = re.compile(r"\bpulumi-lium\s+sweep\b")
+KEPT_CODE = re.compile(r"\bpulumi-lium\s+teardown\b[^\n;]*\|\|\s*(\w+)=\$\?")
 _GUARDS = re.compile(r"\b(?:success|failure|cancelled)\(\)|\bsteps\.")
 _SPAN = re.compile(r"(\d+)\s*(m|h|d)\w*")
 _MINUTES = {"m": 1, "h": 60, "d": 1440}
@@ -35,7 +40,11 @@ def _github(workflow: Mapping[str, Any]) -> Iterator[str]:
         yield "no second job sweeps after the first, whatever became of it"
     if "schedule" not in _triggers(workflow):
         yield "nothing sweeps on a schedule"
+    if _names_stack_by_attempt(workflow):
+        yield "a stack's name holds run_attempt: a re-run of one job does not find it"
     for name, job in jobs.items():
+        if _sweep_is_skipped(job):
+            yield f"{name}: a teardown that fails keeps the sweep from running"
         for step in job["steps"]:
             where = f"{name}: {step.get('name') or step.get('uses')}"
             if FORGETS.search(_run(step)):
@@ -61,6 +70,32 @@ def _github_job(name: str, job: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: {step.get('name')}: not run after failure and cancel (if: always())"
         if "timeout-minutes" not in step:
             yield f"{name}: {step.get('name')}: no timeout of its own"
+        if DEAF.search(_run(step)):
+            yield f"{name}: {step.get('name')}: the signal of a cancel does not come to the teardown (exec)"
+
+
+def _envs(workflow: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield workflow.get("env") or {}
+    for job in workflow["jobs"].values():
+        yield job.get("env") or {}
+        yield from (step.get("env") or {} for step in job["steps"])
+
+
+def _names_stack_by_attempt(workflow: Mapping[str, Any]) -> bool:
+    """A new attempt of the last job alone would look for a stack that nobody made."""
+    lines = [line for job in workflow["jobs"].values() for step in job["steps"] for line in _run(step).splitlines()]
+    named = [f"{key} {value}" for env in _envs(workflow) for key, value in env.items()]
+    return any(ATTEMPT.search(text) and re.search("stack", text, re.I) for text in [*named, *lines])
+
+
+def _sweep_is_skipped(job: Mapping[str, Any]) -> bool:
+    """Whether a sweep waits for the success of a teardown before it."""
+    torn = False
+    for step in job["steps"]:
+        if torn and SWEEP.search(_run(step)) and not _always(step):
+            return True
+        torn = torn or bool(REMOVES.search(_run(step)))
+    return False
 
 
 def _comes_after(job: Mapping[str, Any]) -> bool:
@@ -96,6 +131,7 @@ def _gitlab(pipeline: Mapping[str, Any]) -> Iterator[str]:
     if not any(SWEEPS.search(_lines(job, "script")) and _when_always(job) for job in others):
         yield "no second job sweeps after the first, whatever became of it"
     for name, job in jobs.items():
+        yield from _gitlab_sweep(name, _lines(job, "script"))
         text = _lines(job, "script") + _lines(job, "after_script")
         if FORGETS.search(text):
             yield f"{name}: forgets a stack whose destroy may have failed"
@@ -111,6 +147,19 @@ def _gitlab_job(name: str, job: Mapping[str, Any]) -> Iterator[str]:
     after = minutes(str(variables.get("RUNNER_AFTER_SCRIPT_TIMEOUT", "")))
     if not (script and after and script + after <= minutes(str(job.get("timeout", "")))):
         yield f"{name}: the timeouts leave no time for after_script"
+
+
+def _gitlab_sweep(name: str, script: str) -> Iterator[str]:
+    """A script ends at its first command that fails: a teardown's code is kept, and given after the sweep."""
+    torn = REMOVES.search(script)
+    sweep = SWEEP.search(script, torn.end()) if torn else None
+    if torn is None or sweep is None:
+        return
+    kept = KEPT_CODE.search(script, torn.start(), sweep.start())
+    if kept is None and "||" not in script[torn.end() : sweep.start()]:
+        yield f"{name}: a teardown that fails keeps the sweep from running"
+    elif kept is None or not re.search(rf"\bexit\b.*\b{kept[1]}\b", script[sweep.end() :]):
+        yield f"{name}: the exit code of the teardown is lost"
 
 
 def _lines(job: Mapping[str, Any], key: str) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import SecretStr
+
+from pulumi_lium.api import ClusterOrder, LiumApi, Settings
 from tests.support.pulumi_stack import Outcome
-from tools.emulator import ControlPlane
+from tools.emulator import ControlPlane, Emulator
 
 PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f ana@example"
 ORDER = "POST /executors/cluster/rent"
@@ -103,3 +106,19 @@ def orders(emulator: ControlPlane) -> list[dict[str, Any]]:
 def said(outcome: Outcome) -> str:
     """All that was printed, with line breaks and indents folded."""
     return " ".join(outcome.text.split())
+
+
+def lost_cluster(emulator: Emulator, name: str) -> str:
+    """Orders two nodes at $32.00 an hour that no journal and no state knows: the cluster's id."""
+    api = LiumApi(Settings(emulator.base_url, SecretStr("sk_emulator_owner")))
+    before = {str(pod["cluster_id"]) for pod in live(emulator)}
+    free = [machine.id for machine in api.offers.list()[0].nodes if machine.available_gpu_count]
+    body = ClusterOrder(
+        pod_name=name,
+        template_id=api.templates.list()[0].id,
+        executor_uuids=sorted(free)[:2],
+        user_public_key=[PUBLIC_KEY],
+    )
+    api.clusters.order(body, idempotency_key=f"key-of-{name}")
+    (cluster_id,) = {str(pod["cluster_id"]) for pod in live(emulator)} - before
+    return cluster_id

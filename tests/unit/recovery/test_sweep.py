@@ -344,7 +344,34 @@ def test_what_is_younger_is_left_alone_and_noted(world: World, folder: Path, swe
     found, removals = sweeper.sweep(name_prefix="ci-", older_than=timedelta(minutes=20))
     assert len(removals) == 1
     assert any("ci-2" in note and "left alone" in note for note in found.notes)
+    assert [finding.cluster_id for finding in found.left_alone] == [young.cluster_id]
+    assert found.unattributed == ()
     assert clusters(world) == {young.cluster_id}
+
+
+def test_what_nothing_tells_of_is_not_attributed(world: World, folder: Path, sweeper: Sweeper) -> None:
+    """Neither what the export owns, nor what a finding is about."""
+    owned = Process(world, folder.parent / "owned").order(name="ci-1")
+    other = Process(world, folder.parent / "other", seed=8).order(name="somebody-1")
+    assert {finding.cluster_id for finding in sweeper.look().unattributed} == {owned.cluster_id, other.cluster_id}
+    state = {"cluster_id": owned.cluster_id, "name": "ci-1", "price_per_hour": 32.0}
+    (left,) = sweeper.look(export=exported(world, state)).unattributed
+    assert (left.cluster_id, left.price_per_hour, left.removable) == (other.cluster_id, 32.0, False)
+    found = sweeper.look(export=exported(world, state), name_prefix="somebody-")
+    assert ([finding.kind for finding in found.findings], found.unattributed) == (["prefix"], ())
+
+
+def test_two_clusters_of_one_name_are_both_found_by_a_prefix(world: World, folder: Path, sweeper: Sweeper) -> None:
+    Process(world, folder, dies_at=at(*LOST)).order_and_die(name="ci-1")
+    (entry,) = sweeper.journal.look()
+    body = {**entry.intent.body, "executor_uuids": ["a3", "a4"]}
+    world.ctx.api.clusters.order(ClusterOrder(**body), idempotency_key="another-key-of-a-rival")
+    both, sweeper = clusters(world), Sweeper(world, folder.parent / "bare")
+    assert len(both) == 2
+    found, removals = sweeper.sweep(name_prefix="ci-")
+    assert {removal.cluster_id for removal in removals} == both
+    assert still_open(found, removals) == []
+    assert clusters(world) == set()
 
 
 def test_a_cluster_with_the_mark_of_the_stack_is_named_and_not_touched(
