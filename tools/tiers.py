@@ -51,7 +51,8 @@ SLOWEST = ("--durations=12", "--durations-min=10")
 def pytest_tier(
     folder: str, *, workers: int = 1, needs: tuple[Need, ...] = (), apt: tuple[str, ...] = (), limit_s: float = 900
 ) -> Tier:
-    """The tier of `tests/<folder>`. With `workers` > 1 its tests share nothing and run side by side."""
+    """The tier of `tests/<folder>`. With `workers` > 1 its tests share nothing and run side by side; more than there are
+    cores where they mostly wait."""
     parallel = ("-n", str(workers)) if workers > 1 else ("-p", "no:xdist")
     command = ("python", "-m", "pytest", f"tests/{folder}", "-q", "--timeout=300", *SLOWEST, *parallel)
     return Tier(folder, (command,), needs, apt, limit_s, (folder,))
@@ -110,7 +111,7 @@ TIERS: tuple[Tier, ...] = (
     check("ansible-test", "tools/collection/sanity", "tools/collection/sanity --units"),
     pytest_tier("collection", workers=2),
     pytest_tier("field", workers=2, needs=(PULUMI,)),
-    pytest_tier("engine", workers=2, needs=(PULUMI, ACTIONLINT), limit_s=1800),
+    pytest_tier("engine", workers=3, needs=(PULUMI, ACTIONLINT), limit_s=1800),
     pytest_tier("browser", apt=("chromium", "poppler-utils", "fonts-dejavu-core")),
     pytest_tier("docker", needs=(ROOT,), apt=("docker.io", "docker-compose", "runc", "busybox-static")),
     pytest_tier("rack", needs=(RACK,), limit_s=1800),
