@@ -51,8 +51,8 @@ SLOWEST = ("--durations=12", "--durations-min=10")
 def pytest_tier(
     folder: str, *, workers: int = 1, needs: tuple[Need, ...] = (), apt: tuple[str, ...] = (), limit_s: float = 900
 ) -> Tier:
-    """The tier of `tests/<folder>`. With `workers` > 1 its tests share nothing and run side by side; more than there are
-    cores where they mostly wait."""
+    """The tier of `tests/<folder>`. With `workers` > 1 its tests share nothing and run side by side, more of them than
+    there are cores where they mostly wait."""
     parallel = ("-n", str(workers)) if workers > 1 else ("-p", "no:xdist")
     command = ("python", "-m", "pytest", f"tests/{folder}", "-q", "--timeout=300", *SLOWEST, *parallel)
     return Tier(folder, (command,), needs, apt, limit_s, (folder,))
