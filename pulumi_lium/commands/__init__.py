@@ -24,7 +24,7 @@ class _Entry:
 COMMANDS = {
     "offers": _Entry("Show the fabrics that are on sale."),
     "doctor": _Entry("Look at everything that an order needs."),
-    "sweep": _Entry("List what bills and no state or run is known to own; remove it with --yes."),
+    "sweep": _Entry("List what interrupted orders have left; remove it with --yes."),
     "recover": _Entry("Settle creates that were cut off into a stack's state."),
     "teardown": _Entry("Remove all that a stack has, and prove that nothing of it bills."),
     "extend": _Entry("Move the time limit of a running cluster."),
