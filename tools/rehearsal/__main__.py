@@ -28,7 +28,7 @@ from tools.rehearsal.hosts import NETWORK, addresses, write_inventory
 from tools.rehearsal.lifeline import Interrupted, inside, run_inside, watch
 from tools.rehearsal.model_server import FLOOR_S, RETRY_S, ModelServer
 from tools.rehearsal.playbook import run_playbook, warm_python
-from tools.rehearsal.simulation import hosts_of
+from tools.rehearsal.simulation import sides_of
 
 
 def main(argv: Sequence[str]) -> int:
@@ -127,9 +127,8 @@ def _conclude(
     report = json.loads(results.read_text())
     (verdict,) = report["fabrics"]
     accused = {(part["part"], tuple(part["hosts"])) for part in verdict["guilty"]}
-    hosts = {tuple(hosts_of(fabric, fault)) for fault in faults}
     agrees = len(accused) == len(faults) and all(
-        any(set(own) == set(named) or not named for _, own in accused) for named in hosts
+        any(set(own) == side or not side for _, own in accused for side in sides_of(fabric, fault)) for fault in faults
     )
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     figures = {

@@ -137,6 +137,12 @@ def hosts_of(fabric: Fabric, fault: Fault) -> tuple[str, ...]:
     return ()
 
 
+def sides_of(fabric: Fabric, fault: Fault) -> tuple[set[str], ...]:
+    """The sets of hosts that name a fault rightly: of a cut no test tells which side is the cut-off one."""
+    hosts = set(hosts_of(fabric, fault))
+    return (hosts, set(fabric.hosts) - hosts) if isinstance(fault, GroupFault) else (hosts,)
+
+
 def names_it(fabric: Fabric, fault: Fault, part: Guilty) -> bool:
     """Whether a guilty part is the planted fault: its kind and its place.
 
@@ -150,7 +156,7 @@ def names_it(fabric: Fabric, fault: Fault, part: Guilty) -> bool:
         return part.kind == culprit.OVERSUBSCRIPTION
     if isinstance(fault, GroupFault):
         lost = {host for other in fabric.faults if other is not fault for host in hosts_of(fabric, other)}
-        sides = hosts - lost, set(fabric.hosts) - hosts - lost
+        sides = [side - lost for side in sides_of(fabric, fault)]
         return part.kind == culprit.GROUP and set(part.hosts) - lost in sides and (one_rail or part.rail == fault.rail)
     if isinstance(fault, PathFault):
         return part.kind == culprit.PATH and set(part.hosts) == hosts

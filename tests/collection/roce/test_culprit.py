@@ -22,7 +22,7 @@ from tools.rehearsal.fabric import (
     Oversubscription,
     PathFault,
 )
-from tools.rehearsal.simulation import Verdict, hosts_of, names_it, observable, plant, sweep, verify
+from tools.rehearsal.simulation import Verdict, hosts_of, names_it, observable, plant, sides_of, sweep, verify
 
 
 def fabric(n: int, rails: int = 1, leaf: int = 4, *faults: Fault, seed: int = 0) -> Fabric:
@@ -152,3 +152,10 @@ def test_reruns_keep_their_budget(n: int) -> None:
 
 def test_every_class_that_accuses_names_a_known_part() -> None:
     assert {cause.part for cause in CAUSES.values()} <= {culprit.HOST, culprit.NIC, culprit.CABLE, None}
+
+
+def test_either_side_of_a_cut_names_it() -> None:
+    fault = GroupFault(leaf=0, rail=None, factor=0.0)
+    fabric = Fabric([f"g{number}" for number in range(6)], 1, leaf_size=3, faults=(fault,))
+    assert sides_of(fabric, fault) == ({"g0", "g1", "g2"}, {"g3", "g4", "g5"})
+    assert sides_of(fabric, HostFault("g1")) == ({"g1"},)
