@@ -14,6 +14,8 @@ from .inputs import SELECTORS, Failures, parse_cluster_inputs, selectors_of
 from .selection import select
 from .values import UNKNOWN, has_unknown, idempotency_key, pod_name
 
+_WILL_FAIL = "The order will fail unless this changes first."
+
 
 def check(ctx: Context, olds: Mapping[str, Any], news: Mapping[str, Any]) -> tuple[dict[str, Any], Failures]:
     """The inputs to go on with, and what is wrong by property.
@@ -63,9 +65,9 @@ def _plan(ctx: Context, inputs: dict[str, Any]) -> None:
             pick = select(offers, selectors_of(inputs), taken=ctx.claims.of_others(owner))
             ctx.claims.claim(owner, frozenset(pick.machine_ids))
     except NothingMatches as error:
-        ctx.report(f"warning: {title}: {error} The order will fail unless this changes first.")
+        ctx.report(f"warning: {title}: {error} {_WILL_FAIL}")
     except LiumError as error:
-        fate = " The order will fail unless this changes first." if isinstance(error, (Unauthorized, Forbidden)) else ""
+        fate = f" {_WILL_FAIL}" if isinstance(error, (Unauthorized, Forbidden)) else ""
         ctx.report(f"warning: {title}: the offers cannot be read, so no price can be shown. {error}{fate}")
     else:
         inputs["planned"] = pick.plan()

@@ -6,9 +6,7 @@ Fabric faults are looked for without Ansible (roce_on_rack.py); each playbook ru
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,12 +17,12 @@ from ansible_collections.lium.cluster.plugins.plugin_utils._roce.conclusion impo
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.render import render
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.runfolder import SWEEP
 
+from tests.collection.conftest import ROOT, ansible_env, ansible_tool
 from tests.rack.fixtures import SessionRack
 from tests.rack.rack import Rack
 from tests.rack.roce_on_rack import FOLDER, CounterProof, Verification, look
 
 pytestmark = [pytest.mark.rack, pytest.mark.slow, pytest.mark.timeout(900)]
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -230,11 +228,15 @@ def play(inventory: Path, playbook: str, **options: Any) -> subprocess.Completed
     folder = inventory.parent
     return subprocess.run(
         [
-            str(Path(sys.executable).with_name("ansible-playbook")),
-            *("-i", str(inventory), f"lium.cluster.{playbook}", "-e", json.dumps(variables)),
+            ansible_tool("ansible-playbook"),
+            "-i",
+            str(inventory),
+            f"lium.cluster.{playbook}",
+            "-e",
+            json.dumps(variables),
         ],
         cwd=folder,
-        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT), "ANSIBLE_HOME": str(folder / "ansible")},
+        env=ansible_env(ROOT, folder / "ansible"),
         capture_output=True,
         text=True,
         timeout=840,

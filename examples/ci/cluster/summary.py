@@ -67,7 +67,8 @@ def rows(known: list[dict], teardown: dict, now: datetime) -> list[str]:
         left = [one for one in left if one not in bills]
         removed = [one for one in removed if one not in gone]
         price = bills[0]["price_per_hour"] if bills else cluster["price_per_hour"]
-        fate = may_bill(price) if bills else cluster["gone"] if gone or teardown.get("known") else may_bill(price)
+        is_gone = not bills and (gone or teardown.get("known"))
+        fate = cluster["gone"] if is_gone else may_bill(price)
         lines.append(row(cluster["name"], cluster["nodes"], price, cluster["ordered"], now, fate))
     for one in left:
         age, price = one.get("age_seconds"), one["price_per_hour"]
