@@ -70,7 +70,8 @@ def set_balance(state: State, account_id: str, balance: int) -> None:
 def debit_all(state: State) -> None:
     """The debit that comes every five minutes."""
     state.debits += 1
-    for pod in list(state.billing.values()):
+    # By age of the pods, not in the order in which they came up: a market that was stored does not know that order.
+    for pod in sorted(state.billing.values(), key=lambda pod: pod.seq):
         settle(state, pod)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 
 import pytest
 
 from pulumi_lium.emulator.events import EventError
+from pulumi_lium.emulator.market import Market
 from tests.support.market import (
     ANA,
     BOB,
@@ -54,6 +56,17 @@ def test_debits_come_every_five_minutes() -> None:
     assert len(rows) == 10
     assert {(row["from"], row["to"]) for row in rows[:2]} == {("2026-09-21T14:13:20Z", "2026-09-21T14:18:20Z")}
     assert {row["account"] for row in rows} == {"ana"}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_who_is_debited_first_does_not_hang_on_who_came_up_first(seed: int) -> None:
+    here = market(seed=seed, boot={"seconds": [5, 90]})
+    order(here, ["a1", "a2", "a3"])
+    here.advance_to(START + 100)
+    stored = Market.restore(json.loads(json.dumps(here.snapshot())))
+    for one in (here, stored):
+        one.advance_to(START + 1000)
+    assert stored.snapshot() == here.snapshot()
 
 
 def test_one_long_step_and_many_short_ones_cost_the_same() -> None:

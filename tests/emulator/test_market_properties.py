@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -288,4 +289,5 @@ class Twins(RuleBasedStateMachine):
 Twins.TestCase.settings = settings(
     max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-TestTwins = Twins.TestCase
+# Hypothesis looks for the shortest failing case for up to 300 s, and tells it only then.
+TestTwins = pytest.mark.timeout(420)(Twins.TestCase)
