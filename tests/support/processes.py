@@ -81,16 +81,20 @@ def end_of(process: subprocess.Popen[Any], log: Path, timeout: float) -> int:
     """The exit code of a program that writes to `log`.
 
     One that has not ended after `timeout` seconds is ended with all that it started; the AssertionError then says what
-    each of them was doing. A Python program with PYTHONFAULTHANDLER set tells in its log where it stood.
+    each of them was doing. Go programs, and Python ones with PYTHONFAULTHANDLER set, tell where they stood: in the log,
+    or to whoever reads their standard error.
     """
     try:
         return process.wait(timeout)
     except subprocess.TimeoutExpired:
         own = children(process.pid)
         doing = "\n".join(_doing(pid) for pid in (process.pid, *(child.pid for child in own)))
-        process.send_signal(signal.SIGABRT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(10)
+        # The innermost first: what those above them hear of it, they may still tell.
+        for pid in (*(child.pid for child in reversed(own)), process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGABRT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(5)
         for child in own:
             with child:
                 child.end()
@@ -101,7 +105,7 @@ def end_of(process: subprocess.Popen[Any], log: Path, timeout: float) -> int:
 
 
 def _doing(pid: int) -> str:
-    """A line on one process: command, state, and what of the kernel it waits in."""
+    """A line on one process: command, state, what of the kernel it waits in, and its seconds of CPU time."""
 
     def read(name: str) -> str:
         try:
@@ -109,5 +113,6 @@ def _doing(pid: int) -> str:
         except OSError:
             return "?"
 
-    state = (read("stat").rpartition(")")[2].split() or "?")[0]
-    return f"{pid} {state} {read('wchan')} {read('cmdline')}"
+    state, *numbers = read("stat").rpartition(")")[2].split() or ["?"]
+    spent = sum(int(ticks) for ticks in numbers[10:12]) / os.sysconf("SC_CLK_TCK")
+    return f"{pid} {state} {read('wchan')} {spent:.1f} s {read('cmdline')}"
