@@ -10,7 +10,7 @@ from typing import Literal
 from tests.rack import rootfs as source
 from tests.rack.cache import content, entry
 from tests.rack.packages import FULL_PACKAGES
-from tests.rack.shell import ISOLATED, WITH_US, run
+from tests.rack.shell import ISOLATED, ending_with_us, run
 from tools.console import say
 
 #: Hosts with none of the roles' packages, and hosts with those that `onboard` installs.
@@ -208,7 +208,7 @@ def _install(root: Path, extra: tuple[str, ...]) -> None:
     )
     run(
         # Its own mount and process namespaces, as for the file system itself.
-        [*WITH_US, *ISOLATED, "sh", "-c", script, root, *extra],
+        [*ending_with_us(), *ISOLATED, "sh", "-c", script, root, *extra],
         environ={"DEBIAN_FRONTEND": "noninteractive"},
     )
     policy.unlink()

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.rack import image, process
 from tests.rack.errors import RackError
-from tests.rack.shell import WITH_US, run
+from tests.rack.shell import ending_with_us, run
 
 MEMORY_MIB = 768
 #: Interfaces of a host in slot order: management (default route, SSH, WireGuard) and fabric (RDMA).
@@ -146,7 +146,7 @@ class Machine:
             raise RackError(f"{longest} is too long for a Unix socket; choose a shorter folder")
         for socket_name in ("agent", "qmp"):
             self.file(socket_name).unlink(missing_ok=True)
-        command = [*WITH_US] if with_us else []
+        command = ending_with_us() if with_us else []
         command += ["unshare", "--net"] if self.netns is None else ["nsenter", f"--net=/run/netns/{self.netns}"]
         command += self.command(boot, disk, memory, save_to_memory=save_to_memory)
         if incoming:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.rack import packages
 from tests.rack.cache import entry
-from tests.rack.shell import ISOLATED, WITH_US, run
+from tests.rack.shell import ISOLATED, ending_with_us, run
 from tools.console import say
 
 ARCHIVE = "rootfs.tar"
@@ -40,7 +40,7 @@ def _command(folder: Path, release: str, sources: list[str]) -> list[str]:
     hooks = [f'chroot "$1" {download} {shlex.join(group)}' for group in packages.ROLE_PACKAGES]
     hooks.append(f'cp -r "$1"/var/cache/apt/archives {shlex.quote(str(folder / DOWNLOADS))}')
     return [
-        *WITH_US,
+        *ending_with_us(),
         *ISOLATED,
         *("mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(packages.HOST_PACKAGES)}"),
         '--aptopt=Acquire::Languages "none"',

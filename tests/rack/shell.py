@@ -11,11 +11,16 @@ from tests.rack.errors import RackError
 
 ENVIRON = {**os.environ, "LC_ALL": "C.UTF-8", "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
 
-#: Put before a program whose life must not outlast ours, however we end.
-WITH_US: tuple[str, ...] = ("setpriv", "--pdeathsig", "KILL", "--")
+#: The kernel tells of a parent's death only from the moment at which it is asked to: one that died before is asked for.
+_IF_OURS = '[ "$PPID" -eq "$0" ] && exec "$@"'
 
 #: Put before a program that mounts or starts things: own mount and process namespaces, so nothing of it stays behind.
 ISOLATED: tuple[str, ...] = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+
+def ending_with_us() -> list[str]:
+    """To be put before a program that this process starts and that must not outlive it, however it ends."""
+    return ["setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", _IF_OURS, str(os.getpid())]
 
 
 def run(

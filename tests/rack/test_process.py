@@ -16,6 +16,7 @@ from tests.rack.errors import RackError
 from tests.rack.fixtures import SessionRack
 from tests.rack.packages import why_not
 from tests.rack.rack import RACKS, Rack
+from tests.rack.shell import ending_with_us
 from tests.rack.switch import Rule
 from tests.support.processes import runs
 
@@ -53,6 +54,17 @@ def test_a_process_that_only_has_the_number_is_left_alone(tmp_path: Path) -> Non
     finally:
         bystander.kill()
         bystander.wait()
+
+
+def test_what_is_to_end_with_us_does_not_begin_after_us(tmp_path: Path) -> None:
+    """We may die before the kernel has been asked to tell of it; a middleman is in our place here."""
+    ran, began = tmp_path / "ran", [*ending_with_us(), "touch"]
+    assert subprocess.run([*began, str(ran)], check=False).returncode == 0
+    assert ran.exists()
+    ran.unlink()
+    done = subprocess.run(["sh", "-c", '"$@"; echo "$?"', "sh", *began, str(ran)], check=False, capture_output=True)
+    assert done.stdout == b"1\n"
+    assert not ran.exists()
 
 
 def test_a_rack_whose_owner_was_killed_is_ended_by_the_next(session_rack: SessionRack) -> None:
