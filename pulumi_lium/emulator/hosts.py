@@ -39,7 +39,7 @@ class Host(Record):
     id: str = field(metadata=UNSTORED, default="")
     price: int = field(metadata=UNSTORED, default=0)
     base: dict[str, Any] = field(metadata=UNSTORED, default_factory=dict)
-    row_cache: dict[str, Any] | None = field(metadata=UNSTORED, default=None)
+    rows: dict[int, dict[str, Any]] = field(metadata=UNSTORED, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.id = self.spec.id
@@ -63,8 +63,7 @@ class Host(Record):
         return self.free >= (self.spec.min_gpu_count_for_rental or self.spec.gpu_count)
 
     def changed(self) -> None:
-        """Forget what was rendered from the occupancy."""
-        self.row_cache = None
+        """The occupancy changed, and with it what is on sale."""
         if self.group is not None:
             self.group.changed()
 
@@ -84,9 +83,10 @@ class Host(Record):
 
     def row(self) -> dict[str, Any]:
         """Node row, as in offers and GET /executors. Shared: the reader must not change it."""
-        if self.row_cache is None:
-            self.row_cache = {**self.base, "available_gpu_count": self.free}
-        return self.row_cache
+        free = self.free
+        if free not in self.rows:
+            self.rows[free] = {**self.base, "available_gpu_count": free}
+        return self.rows[free]
 
     def _base(self) -> dict[str, Any]:
         model = self.spec.gpu_model
