@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from .pods import STARTING, Pod
+from .pods import LEAVE, STARTING, Pod
 from .scenario import Funds, Seconds
 from .wire import micros
 
@@ -253,8 +253,6 @@ def _strike(state: State, event: OnPod, pod: Pod) -> None:
 
 def arm_new_pod(state: State, pod: Pod) -> None:
     """Let events that wait for a new member take hold of it; each does so once."""
-    from .state import LEAVE
-
     for waiting in state.armed.copy():
         if not _meant(waiting["rank"], waiting["pod_name"], pod):
             continue

@@ -11,9 +11,9 @@ from .catalogue import Template, find_host, find_template
 from .events import arm_new_pod
 from .hosts import Host
 from .idempotency import Reply
-from .pods import Pod
+from .pods import REMOVE, Pod
 from .refusal import Refusal, invalid
-from .state import REMOVE, Cluster, State
+from .state import Cluster, State
 
 LARGEST_CLUSTER = 254
 NOT_ONE_FABRIC = "The nodes of a cluster must share one fabric"

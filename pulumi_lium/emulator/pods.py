@@ -14,6 +14,8 @@ from .wire import iso, usd
 if TYPE_CHECKING:
     from .accounts import ApiKey
 
+# What can be due for a pod, in the order in which things happen that are due at the same moment.
+READY, REMOVE, LEAVE = range(3)
 # Statuses that bill (contract 3.3).
 BILLED = frozenset({"RUNNING", "REBOOT_PENDING", "REBOOT_FAILED"})
 STARTING = frozenset({"PENDING", "REBOOT_PENDING"})
@@ -105,6 +107,12 @@ class Pod(Record):
         """Whether it bills now."""
         return self.gone_at is None and self.status in BILLED
 
+    def awaits(self, kind: int, due: float) -> bool:
+        """Whether `kind` is still to happen to it at `due`."""
+        if kind == READY:
+            return self.ready_at == due
+        return (self.leave_at if kind == LEAVE else self.removal_due) == due
+
     def note(
         self, at: float, kind: str, before: str | None, reason: str | None = None, detail: str | None = None
     ) -> None:
@@ -131,25 +139,22 @@ class Pod(Record):
     def row(self, now: float) -> dict[str, Any]:
         """Pod row (contract 3.3) at `now`. Shared: the reader must not change it."""
         row = self.row_cache
-        if row is None:
-            row = self.row_cache = self._row()
-        if self.status in STARTING:
-            left = self.eta_at - now
-            seconds = math.ceil(left) if left > 0.0 else 0
-            phase = self._phase(left)
-            if row["estimated_ready_seconds"] != seconds or row["phase"] != phase:
-                # A new row: the one before may be in an answer that was given earlier.
-                row = self.row_cache = row.copy()
-                row["estimated_ready_seconds"] = seconds
-                row["phase"] = phase
-        return row
-
-    def _phase(self, left: float) -> str:
-        """How far a start is, by the share of the expected time that is left."""
+        if self.status not in STARTING:
+            if row is None:
+                row = self.row_cache = self._row()
+            return row
+        # A new row: the one before may be in an answer that was given earlier.
+        row = self.row_cache = self._row() if row is None else row.copy()
         phases = _PHASES_ENCRYPTED if self.encrypted else _PHASES
-        if left <= 0.0:
-            return phases[-1]
-        return phases[int((1.0 - left / (self.eta_at - self.boot_from)) * len(phases))]
+        left = self.eta_at - now
+        if left > 0.0:
+            # How far the start is, by the share of the expected time that has passed.
+            row["estimated_ready_seconds"] = math.ceil(left)
+            row["phase"] = phases[int((1.0 - left / (self.eta_at - self.boot_from)) * len(phases))]
+        else:
+            row["estimated_ready_seconds"] = 0
+            row["phase"] = phases[-1]
+        return row
 
     def _row(self) -> dict[str, Any]:
         base = self.row_base

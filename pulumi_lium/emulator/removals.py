@@ -7,9 +7,9 @@ from typing import Any
 
 from . import billing
 from .accounts import ApiKey
-from .pods import Pod
+from .pods import READY, REMOVE, Pod
 from .refusal import Refusal, invalid, not_found
-from .state import READY, REMOVE, State
+from .state import State
 from .transitions import refuses_delete, set_status, start_delete
 from .wire import epoch, iso
 
