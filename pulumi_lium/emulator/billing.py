@@ -90,6 +90,7 @@ def _enter(state: State, account_id: str, pod: str | None, kind: str, begin: flo
     account = state.tables.accounts[account_id]
     account.balance -= amount
     seq = state.next_seq()
-    state.tables.ledger[str(seq)] = LedgerRow(seq, account_id, pod, kind, begin, state.now, amount)
-    state.touch("ledger", str(seq))
+    name = str(seq)
+    state.tables.ledger[name] = LedgerRow(seq, account_id, pod, kind, begin, state.now, amount)
+    state.touch("ledger", name)
     state.touch("accounts", account_id)

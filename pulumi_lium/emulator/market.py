@@ -289,9 +289,10 @@ class Market:
     def list_pods(self, api_key: str | None, query: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
         """Pods of the key's account or workspace, in no order that means anything (contract 4.9)."""
         key = self._key(api_key, "read")
-        if self._state.settings.rate_limit:
-            key.account.admit_listing(self._state.now)
-        rows = key.tenant.listing(self._state.now)
+        state = self._state
+        if state.rate_limit:
+            key.account.admit_listing(state.now)
+        rows = key.tenant.listing(state.now)
         wanted = query.get("api_key_id") if query else None
         return [row for row in rows if row["api_key_id"] == wanted] if wanted else rows
 

@@ -148,7 +148,7 @@ def reboot_pod(state: State, key: ApiKey, pod_id: str) -> dict[str, Any]:
     key.require_over([pod])
     if pod.status not in ("RUNNING", "REBOOT_FAILED"):
         raise Refusal(400, "bad_request", f"A pod that is {pod.status} cannot be rebooted")
-    low, high = state.scenario.boot.seconds
+    low, high = state.boot_seconds
     pod.boot_from = state.now
     pod.eta_at = pod.ready_at = state.now + state.seeded.uniform(low, high)
     state.at(pod.ready_at, READY, pod)

@@ -71,6 +71,8 @@ class State:
     def __init__(self, scenario: Scenario, start: float, *, track: bool) -> None:
         self.scenario = scenario
         self.settings = scenario.settings
+        self.rate_limit = scenario.settings.rate_limit
+        self.boot_seconds = scenario.boot.seconds
         self.start = start
         self.now = start
         self.seeded = Seeded(scenario.seed)
@@ -312,7 +314,7 @@ class State:
         self.plan_debit()
         self.plan_event()
         for group in self.groups:
-            group.changed()
+            group.stale = True
         self.revision = meta["revision"]
         self._changed.clear()
         self._dropped.clear()
