@@ -22,7 +22,8 @@ def start(state: State, pod: Pod) -> None:
             state.debits += max(1, int((state.now - state.start) // DEBIT_SECONDS) - state.debits)
     pod.billed_from = pod.billed_to = state.now
     state.billing[pod.id] = pod
-    state.plan_debit()
+    if len(state.billing) == 1:
+        state.plan_debit()
 
 
 def settle(state: State, pod: Pod) -> None:
@@ -46,7 +47,8 @@ def stop(state: State, pod: Pod) -> None:
     """Final settlement: the pod does not bill from now on."""
     if state.billing.pop(pod.id, None) is not None:
         settle(state, pod)
-        state.plan_debit()
+        if not state.billing:
+            state.plan_debit()
 
 
 def credit(state: State, pod: Pod) -> None:

@@ -89,7 +89,7 @@ class State:
         self.billing: dict[str, Pod] = {}
         self.groups: list[FabricGroup] = []
         self.agenda: list[tuple[float, int, int, str]] = []
-        self.agenda_limit = 64
+        self.agenda_limit = 256
         self.events = sorted(
             ((start + float(raw["at_s"]), i, raw) for i, raw in enumerate(scenario.events)), key=lambda due: due[:2]
         )
@@ -203,7 +203,7 @@ class State:
         pods = self.tables.pods
         self.agenda[:] = [entry for entry in self.agenda if pods[entry[3]].awaits(entry[2], entry[0])]
         heapq.heapify(self.agenda)
-        self.agenda_limit = 2 * len(self.agenda) + 64
+        self.agenda_limit = 2 * len(self.agenda) + 256
 
     def plan_debit(self) -> None:
         """What bills has changed, or a debit is done: when is the next? Never while nothing bills."""
