@@ -282,7 +282,9 @@ def _cluster_request(body: Mapping[str, Any]) -> dict[str, Any]:
         raise invalid(*faults)
     # A copy: what is remembered must not follow the caller's lists.
     request["user_public_key"] = list(request["user_public_key"])
-    return {**request, "executor_uuids": list(body["executor_uuids"]), "template_id": template}
+    request["executor_uuids"] = list(body["executor_uuids"])
+    request["template_id"] = template
+    return request
 
 
 def _pod_request(executor_id: str, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class State:
         self.members: dict[str, dict[str, Pod]] = {}
         self.billing: dict[str, Pod] = {}
         self.groups: list[FabricGroup] = []
-        self.agenda: list[tuple[float, int, int, str]] = []
+        self.agenda: list[tuple[float, int, int, Pod]] = []
         self.agenda_limit = 256
         self.events = sorted(
             ((start + float(raw["at_s"]), i, raw) for i, raw in enumerate(scenario.events)), key=lambda due: due[:2]
@@ -193,15 +193,17 @@ class State:
             self.at(pod.leave_at, LEAVE, pod)
 
     def at(self, due: float, kind: int, pod: Pod) -> None:
-        """Note that `kind` happens to the pod at `due`; void when the pod's own field says another time by then."""
-        heapq.heappush(self.agenda, (due, pod.seq, kind, pod.id))
+        """Note that `kind` happens to the pod at `due`; void when the pod's own field says another time by then.
+
+        `seq` tells pods apart, so that two pods are never compared.
+        """
+        heapq.heappush(self.agenda, (due, pod.seq, kind, pod))
         if len(self.agenda) >= self.agenda_limit:
             self._tidy_agenda()
 
     def _tidy_agenda(self) -> None:
         """Drop the entries that have become void, whose times may lie years ahead: removals of pods that are gone."""
-        pods = self.tables.pods
-        self.agenda[:] = [entry for entry in self.agenda if pods[entry[3]].awaits(entry[2], entry[0])]
+        self.agenda[:] = [entry for entry in self.agenda if entry[3].awaits(entry[2], entry[0])]
         heapq.heapify(self.agenda)
         self.agenda_limit = 2 * len(self.agenda) + 256
 

@@ -111,8 +111,8 @@ def next_on_agenda(state: State) -> float:
     """When the next pod changes by itself, or never; drops entries that have become void."""
     agenda = state.agenda
     while agenda:
-        due, _, kind, name = agenda[0]
-        if state.tables.pods[name].awaits(kind, due):
+        due, _, kind, pod = agenda[0]
+        if pod.awaits(kind, due):
             return due
         heapq.heappop(agenda)
     return inf
@@ -122,22 +122,20 @@ def advance(state: State, at: float) -> None:
     """Let everything happen that is due by `at`, in order of time; see `Market.advance_to`."""
     end = at if at > state.now else state.now
     agenda = state.agenda
-    pods = state.tables.pods
     while True:
-        pod = agenda[0][0] if agenda else inf
+        due = agenda[0][0] if agenda else inf
         debit = state.debit_at
         event = state.event_at
-        if pod > end and debit > end and event > end:
+        if due > end and debit > end and event > end:
             break
-        if debit <= pod and debit <= event:
+        if debit <= due and debit <= event:
             state.now = debit
             billing.debit_all(state)
-        elif pod <= event:
-            due, _, kind, name = heapq.heappop(agenda)
-            waiting = pods[name]
-            if waiting.awaits(kind, due):
+        elif due <= event:
+            _, _, kind, pod = heapq.heappop(agenda)
+            if pod.awaits(kind, due):
                 state.now = due
-                happen(state, waiting, kind)
+                happen(state, pod, kind)
         else:
             state.now = event
             _happen_next_event(state)
