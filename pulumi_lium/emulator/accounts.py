@@ -31,14 +31,13 @@ class Tenant:
     def listing(self, now: float) -> list[dict[str, Any]]:
         """The rows of the listed pods, by id: an order that says nothing about ranks (contract 4.9: no fixed order)."""
         if self.rows is None or (self.starting and self.rows_at != now):
-            self.rows = []
-            self.starting = False
-            for name in sorted(self.pods):
-                pod = self.pods[name]
-                self.rows.append(pod.row(now))
+            pods, rows, starting = self.pods, [], False
+            for name in sorted(pods):
+                pod = pods[name]
+                rows.append(pod.row(now))
                 if pod.status in STARTING:
-                    self.starting = True
-            self.rows_at = now
+                    starting = True
+            self.rows, self.rows_at, self.starting = rows, now, starting
         return self.rows.copy()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
-
 from .ledger import LedgerRow
 from .pods import Pod
 from .state import DEBIT_SECONDS, State
@@ -24,6 +22,8 @@ def start(state: State, pod: Pod) -> None:
             state.debits += max(1, int((state.now - state.start) // DEBIT_SECONDS) - state.debits)
     pod.billed_from = pod.billed_to = state.now
     state.billing[pod.id] = pod
+    if len(state.billing) == 1:
+        state.plan_debit()
 
 
 def settle(state: State, pod: Pod) -> None:
@@ -47,6 +47,8 @@ def stop(state: State, pod: Pod) -> None:
     """Final settlement: the pod does not bill from now on."""
     if state.billing.pop(pod.id, None) is not None:
         settle(state, pod)
+        if not state.billing:
+            state.plan_debit()
 
 
 def credit(state: State, pod: Pod) -> None:
@@ -70,14 +72,10 @@ def set_balance(state: State, account_id: str, balance: int) -> None:
 def debit_all(state: State) -> None:
     """The debit that comes every five minutes."""
     state.debits += 1
+    state.plan_debit()
     # By age of the pods, not in the order in which they came up: a market that was stored does not know that order.
     for pod in sorted(state.billing.values(), key=lambda pod: pod.seq):
         settle(state, pod)
-
-
-def next_debit(state: State) -> float:
-    """When the next debit is due; never while nothing bills."""
-    return state.start + DEBIT_SECONDS * state.debits if state.billing else inf
 
 
 def unsettled(state: State, pods: list[Pod]) -> int:
@@ -94,6 +92,7 @@ def _enter(state: State, account_id: str, pod: str | None, kind: str, begin: flo
     account = state.tables.accounts[account_id]
     account.balance -= amount
     seq = state.next_seq()
-    state.tables.ledger[str(seq)] = LedgerRow(seq, account_id, pod, kind, begin, state.now, amount)
-    state.touch("ledger", str(seq))
+    name = str(seq)
+    state.tables.ledger[name] = LedgerRow(seq, account_id, pod, kind, begin, state.now, amount)
+    state.touch("ledger", name)
     state.touch("accounts", account_id)

@@ -177,7 +177,7 @@ def list_executors(state: State, query: Mapping[str, str]) -> list[dict[str, Any
         for host in state.tables.hosts.values()
         if host.rentable
         and (not names or host.spec.gpu_model in names)
-        and least <= host.spec.gpu_count <= most
+        and least <= host.gpu_count <= most
         and (not nvlink or host.spec.nvlink)
         and host.base["effective_download_speed_mbps"] >= download
     ]
@@ -223,7 +223,7 @@ def deployment_estimate(state: State, account: str | None, query: Mapping[str, s
     find_host(state, query.get("executor_id", ""))
     if query.get("template_id"):
         find_template(state, account, query["template_id"])
-    low, high = state.scenario.boot.seconds
+    low, high = state.boot_seconds
     return {
         "estimated_seconds": (low + high) / 2,
         "is_slow_machine": False,
@@ -237,12 +237,12 @@ def quote(state: State, key: ApiKey, identity: str, query: Mapping[str, str]) ->
     """What a rental would cost (contract 4.11). Volumes and backups cost nothing here."""
     host = find_host(state, identity)
     hours = _number(query, "hours", 1.0)
-    gpus = _number(query, "gpu_count", host.spec.gpu_count)
+    gpus = _number(query, "gpu_count", host.gpu_count)
     if hours <= 0:
         raise invalid(("hours", "must be above 0"))
-    if not (gpus == int(gpus) and 1 <= gpus <= host.spec.gpu_count):
-        raise invalid(("gpu_count", f"must be a whole number from 1 to {host.spec.gpu_count}"))
-    price = host.price * int(gpus) // host.spec.gpu_count
+    if not (gpus == int(gpus) and 1 <= gpus <= host.gpu_count):
+        raise invalid(("gpu_count", f"must be a whole number from 1 to {host.gpu_count}"))
+    price = host.price * int(gpus) // host.gpu_count
     floor = key.payer.open_price() // 4
     line = {
         "item": "gpu",
@@ -260,6 +260,6 @@ def quote(state: State, key: ApiKey, identity: str, query: Mapping[str, str]) ->
         "lines": [line],
         "total_usd": line["amount_usd"],
         "pod_balance_floor_usd": usd(price // 4),
-        "allocation": "whole" if gpus == host.spec.gpu_count else "partial",
+        "allocation": "whole" if gpus == host.gpu_count else "partial",
         "rent_balance_required_usd": usd(floor + price // 4),
     }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from .pods import STARTING, Pod
+from .pods import LEAVE, STARTING, Pod
 from .scenario import Funds, Seconds
 from .wire import micros
 
@@ -153,7 +153,7 @@ def _on_host(state: State, event: OnHost) -> None:
 
     host = _host(state, event.host)
     if event.event == "machine_taken":
-        host.taken = host.spec.gpu_count - host.used
+        host.taken = host.gpu_count - host.used
     elif event.event == "machine_freed":
         host.taken = 0
     else:
@@ -183,7 +183,7 @@ def _rival_order(state: State, event: RivalOrder) -> None:
         free = sorted((host for host in group.hosts if host.whole), key=lambda host: (host.price, host.id))
         if len(free) >= event.nodes:
             for host in free[: event.nodes]:
-                host.taken = host.spec.gpu_count
+                host.taken = host.gpu_count
                 host.changed()
                 state.touch("hosts", host.id)
             return
@@ -253,8 +253,6 @@ def _strike(state: State, event: OnPod, pod: Pod) -> None:
 
 def arm_new_pod(state: State, pod: Pod) -> None:
     """Let events that wait for a new member take hold of it; each does so once."""
-    from .state import LEAVE
-
     for waiting in state.armed.copy():
         if not _meant(waiting["rank"], waiting["pod_name"], pod):
             continue

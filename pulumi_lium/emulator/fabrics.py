@@ -56,7 +56,7 @@ class Fabric(Record):
                 self.proven.get(a, set()).discard(b)
                 self.proven.get(b, set()).discard(a)
         for group in self.groups:
-            group.changed()
+            group.stale = True
 
     def is_proven(self, hosts: list[Host]) -> bool:
         """Whether RDMA is proven between all of them; InfiniBand needs no proof (contract 7.1.5)."""
@@ -91,7 +91,10 @@ class Fabric(Record):
 
 
 class FabricGroup:
-    """The hosts of a fabric that are alike in GPU model and count: at most one offer (contract 7.1.3)."""
+    """The hosts of a fabric that are alike in GPU model and count: at most one offer (contract 7.1.3).
+
+    `stale`: a host's occupancy or the proof has changed since the offer was made.
+    """
 
     __slots__ = ("fabric", "fabric_id", "hosts", "offer_cache", "stale")
 
@@ -107,10 +110,6 @@ class FabricGroup:
         self.stale = True
         for host in hosts:
             host.group = self
-
-    def changed(self) -> None:
-        """A host's occupancy or the proof changed."""
-        self.stale = True
 
     def on_sale(self) -> list[Host]:
         """Free hosts that one cluster can span now; empty when fewer than two (contract 7.1.1, 7.1.5, 7.1.7)."""

@@ -37,19 +37,21 @@ class Host(Record):
     group: FabricGroup | None = field(metadata=UNSTORED, default=None)
     fabric_ip: str | None = field(metadata=UNSTORED, default=None)
     id: str = field(metadata=UNSTORED, default="")
+    gpu_count: int = field(metadata=UNSTORED, default=0)
     price: int = field(metadata=UNSTORED, default=0)
     base: dict[str, Any] = field(metadata=UNSTORED, default_factory=dict)
-    row_cache: dict[str, Any] | None = field(metadata=UNSTORED, default=None)
+    rows: dict[int, dict[str, Any]] = field(metadata=UNSTORED, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.id = self.spec.id
-        self.price = micros(self.spec.price_per_gpu) * self.spec.gpu_count
+        self.gpu_count = self.spec.gpu_count
+        self.price = micros(self.spec.price_per_gpu) * self.gpu_count
         self.base = self._base()
 
     @property
     def free(self) -> int:
         """GPUs that nobody holds; 0 while the host is offline."""
-        return self.spec.gpu_count - self.taken - self.used if self.online else 0
+        return self.gpu_count - self.taken - self.used if self.online else 0
 
     @property
     def whole(self) -> bool:
@@ -60,19 +62,18 @@ class Host(Record):
     def rentable(self) -> bool:
         """Whether an ordinary pod fits: whole when the host rents whole only, else its smallest share (contract
         3.1)."""
-        return self.free >= (self.spec.min_gpu_count_for_rental or self.spec.gpu_count)
+        return self.free >= (self.spec.min_gpu_count_for_rental or self.gpu_count)
 
     def changed(self) -> None:
-        """Forget what was rendered from the occupancy."""
-        self.row_cache = None
+        """The occupancy changed, and with it what is on sale."""
         if self.group is not None:
-            self.group.changed()
+            self.group.stale = True
 
     def hold(self, pod: Pod) -> None:
         """A pod takes its GPUs here."""
         self.pods[pod.id] = pod
         self.used += pod.gpu_count
-        if self.taken + self.used > self.spec.gpu_count:
+        if self.taken + self.used > self.gpu_count:
             raise AssertionError(f"host {self.id} is over-occupied")
         self.changed()
 
@@ -84,13 +85,14 @@ class Host(Record):
 
     def row(self) -> dict[str, Any]:
         """Node row, as in offers and GET /executors. Shared: the reader must not change it."""
-        if self.row_cache is None:
-            self.row_cache = {**self.base, "available_gpu_count": self.free}
-        return self.row_cache
+        free = self.free
+        if free not in self.rows:
+            self.rows[free] = {**self.base, "available_gpu_count": free}
+        return self.rows[free]
 
     def _base(self) -> dict[str, Any]:
         model = self.spec.gpu_model
-        count = self.spec.gpu_count
+        count = self.gpu_count
         place = self.provider.location
         return {
             "id": self.spec.id,

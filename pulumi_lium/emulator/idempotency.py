@@ -80,8 +80,10 @@ def remember(
 ) -> None:
     """Keep an order's outcome; without answer and refusal, that it was begun."""
     orders = state.tables.orders
-    forget(state, account, key)
     name = _name(account, key)
+    # A key that is used again goes to the end.
+    if name in orders:
+        forget(state, account, key)
     told = refusal.to_record() if refusal else None
     orders[name] = OrderRecord(state.next_seq(), account, key, request, state.now, answer, told)
     state.touch("orders", name)

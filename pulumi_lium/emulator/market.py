@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-from . import billing, catalogue, events, idempotency, measurements, orders, removals, transitions, view
+from . import catalogue, events, idempotency, measurements, orders, removals, transitions, view
 from .accounts import ApiKey, Workspace
 from .idempotency import Reply
 from .refusal import Refusal, not_found
@@ -79,7 +79,7 @@ class Market:
     def next_due(self) -> float | None:
         """When the next transition, debit or event is due (it may be now); None when nothing is."""
         state = self._state
-        due = min(transitions.next_on_agenda(state), billing.next_debit(state), transitions.next_event(state))
+        due = min(transitions.next_on_agenda(state), state.debit_at, state.event_at)
         return due if due < inf else None
 
     def advance_to(self, at: float) -> None:
@@ -289,9 +289,10 @@ class Market:
     def list_pods(self, api_key: str | None, query: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
         """Pods of the key's account or workspace, in no order that means anything (contract 4.9)."""
         key = self._key(api_key, "read")
-        if self._state.settings.rate_limit:
-            key.account.admit_listing(self._state.now)
-        rows = key.tenant.listing(self._state.now)
+        state = self._state
+        if state.rate_limit:
+            key.account.admit_listing(state.now)
+        rows = key.tenant.listing(state.now)
         wanted = query.get("api_key_id") if query else None
         return [row for row in rows if row["api_key_id"] == wanted] if wanted else rows
 

@@ -11,9 +11,9 @@ from .catalogue import Template, find_host, find_template
 from .events import arm_new_pod
 from .hosts import Host
 from .idempotency import Reply
-from .pods import Pod
+from .pods import REMOVE, Pod
 from .refusal import Refusal, invalid
-from .state import REMOVE, Cluster, State
+from .state import Cluster, State
 
 LARGEST_CLUSTER = 254
 NOT_ONE_FABRIC = "The nodes of a cluster must share one fabric"
@@ -52,7 +52,7 @@ def rent_host(
     request = _pod_request(executor_id, body)
     host = state.tables.hosts.get(executor_id)
     gpus = request["gpu_count"]
-    price = host.price * (gpus or host.spec.gpu_count) // host.spec.gpu_count if host else 0
+    price = host.price * (gpus or host.gpu_count) // host.gpu_count if host else 0
     return _once(state, key, request, price, idempotency_key, lose_outcome, lambda: _rent_pod(state, key, request))
 
 
@@ -125,7 +125,7 @@ def _rent_cluster(state: State, key: ApiKey, request: dict[str, Any]) -> dict[st
                 transitions.set_status(state, pod, "DELETED", "pod-delete", "order_rolled_back")
                 transitions.leave(state, pod)
             raise refusal
-        pods.append(_make_pod(state, key, host, host.spec.gpu_count, template, request, cluster.id, rank))
+        pods.append(_make_pod(state, key, host, host.gpu_count, template, request, cluster.id, rank))
     state.tables.clusters[cluster.id] = cluster
     state.touch("clusters", cluster.id)
     if state.armed:
@@ -137,10 +137,10 @@ def _rent_cluster(state: State, key: ApiKey, request: dict[str, Any]) -> dict[st
 def _rent_pod(state: State, key: ApiKey, request: dict[str, Any]) -> dict[str, Any]:
     host = find_host(state, request["executor_id"])
     template = _pod_template(state, key, request)
-    gpus = request["gpu_count"] or host.spec.gpu_count
-    if gpus > host.spec.gpu_count:
-        raise Refusal(400, "bad_request", f"The executor has {host.spec.gpu_count} GPUs, not {gpus}")
-    if gpus < (host.spec.min_gpu_count_for_rental or host.spec.gpu_count):
+    gpus = request["gpu_count"] or host.gpu_count
+    if gpus > host.gpu_count:
+        raise Refusal(400, "bad_request", f"The executor has {host.gpu_count} GPUs, not {gpus}")
+    if gpus < (host.spec.min_gpu_count_for_rental or host.gpu_count):
         raise Refusal(400, "bad_request", "The executor does not rent so few GPUs")
     if any(pod.status == "BROKEN" and pod.tenant == key.tenant_name for pod in host.pods.values()):
         raise Refusal(400, "bad_request", "A broken pod of yours is on this executor; delete it first")
@@ -178,7 +178,7 @@ def _make_pod(
     rank: int | None,
 ) -> Pod:
     now = state.now
-    low, high = state.scenario.boot.seconds
+    low, high = state.boot_seconds
     boot = state.seeded.uniform(low, high)
     port = FIRST_PORT
     if host.pods:
@@ -195,9 +195,9 @@ def _make_pod(
         workspace=key.workspace.id if key.workspace else None,
         key_id=key.id,
         key_name=key.spec.name,
-        host_id=host.spec.id,
+        host_id=host.id,
         gpu_count=gpus,
-        price=host.price * gpus // host.spec.gpu_count,
+        price=host.price * gpus // host.gpu_count,
         template=template.in_pod(),
         encrypted=request["enable_volume_encryption"],
         backups=request["enable_backups"],
@@ -282,7 +282,9 @@ def _cluster_request(body: Mapping[str, Any]) -> dict[str, Any]:
         raise invalid(*faults)
     # A copy: what is remembered must not follow the caller's lists.
     request["user_public_key"] = list(request["user_public_key"])
-    return {**request, "executor_uuids": list(body["executor_uuids"]), "template_id": template}
+    request["executor_uuids"] = list(body["executor_uuids"])
+    request["template_id"] = template
+    return request
 
 
 def _pod_request(executor_id: str, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from . import billing
 from .accounts import ApiKey
-from .pods import Pod
+from .pods import READY, REMOVE, Pod
 from .refusal import Refusal, invalid, not_found
-from .state import READY, REMOVE, State
+from .state import State
 from .transitions import refuses_delete, set_status, start_delete
 from .wire import epoch, iso
 
@@ -21,13 +21,11 @@ STILL_CREATED = "A member of this cluster is still being created; try again late
 POD_STILL_CREATED = "This pod is still being created; try again later."
 
 
-def _own(key: ApiKey, pods: list[Pod], what: str) -> None:
-    """Refuse what is another's: 404 to a key that acts inside a workspace, else 403 (contract 7.5.7)."""
-    for pod in pods:
-        if pod.tenant != key.tenant_name:
-            if key.workspace is not None:
-                raise not_found(what)
-            raise Refusal(403, "permission_denied", NOT_YOURS)
+def _not_yours(key: ApiKey, what: str) -> Refusal:
+    """What is another's: 404 to a key that acts inside a workspace, else 403 (contract 7.5.7)."""
+    if key.workspace is not None:
+        return not_found(what)
+    return Refusal(403, "permission_denied", NOT_YOURS)
 
 
 def find_pod(state: State, key: ApiKey, pod_id: str, *, gone: bool = False) -> Pod:
@@ -35,7 +33,8 @@ def find_pod(state: State, key: ApiKey, pod_id: str, *, gone: bool = False) -> P
     pod = state.tables.pods.get(pod_id)
     if pod is None or not (pod.live or gone):
         raise not_found("Pod")
-    _own(key, [pod], "Pod")
+    if pod.tenant != key.tenant_name:
+        raise _not_yours(key, "Pod")
     return pod
 
 
@@ -44,7 +43,8 @@ def delete_cluster(state: State, key: ApiKey, cluster_id: str) -> dict[str, Any]
     members = state.members_of(cluster_id)
     if not members:
         raise not_found("Cluster")
-    _own(key, members, "Cluster")
+    if any(pod.tenant != key.tenant_name for pod in members):
+        raise _not_yours(key, "Cluster")
     key.require_over(members)
     if not state.settings.cancel_in_flight_creates:
         pending = [pod.id for pod in members if pod.status == "PENDING"]
@@ -148,7 +148,7 @@ def reboot_pod(state: State, key: ApiKey, pod_id: str) -> dict[str, Any]:
     key.require_over([pod])
     if pod.status not in ("RUNNING", "REBOOT_FAILED"):
         raise Refusal(400, "bad_request", f"A pod that is {pod.status} cannot be rebooted")
-    low, high = state.scenario.boot.seconds
+    low, high = state.boot_seconds
     pod.boot_from = state.now
     pod.eta_at = pod.ready_at = state.now + state.seeded.uniform(low, high)
     state.at(pod.ready_at, READY, pod)

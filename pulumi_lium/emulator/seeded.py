@@ -15,12 +15,12 @@ class Seeded:
     would have to store 2.5 kB with every change).
     """
 
-    __slots__ = ("_block", "_block_at", "_key", "drawn", "seed")
+    __slots__ = ("_block", "_block_at", "_keyed", "drawn", "seed")
 
     def __init__(self, seed: int, drawn: int = 0) -> None:
         self.seed = seed
         self.drawn = drawn
-        self._key = blake2b(str(seed).encode(), digest_size=32).digest()
+        self._keyed = blake2b(key=blake2b(str(seed).encode(), digest_size=32).digest())
         self._block, self._block_at = "", -1
 
     def _draw(self) -> str:
@@ -28,8 +28,9 @@ class Seeded:
         at, part = divmod(self.drawn, _DRAWS)
         self.drawn += 1
         if at != self._block_at:
-            self._block = blake2b(b"%d" % at, key=self._key).hexdigest()
-            self._block_at = at
+            digest = self._keyed.copy()
+            digest.update(b"%d" % at)
+            self._block, self._block_at = digest.hexdigest(), at
         return self._block[part * _DIGITS : part * _DIGITS + _DIGITS]
 
     def uuid(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from .accounts import Account, ApiKey, Tenant, Workspace
@@ -13,14 +14,12 @@ from .fabrics import Fabric, FabricGroup
 from .hosts import Host
 from .idempotency import OrderRecord
 from .ledger import LedgerRow
-from .pods import Pod
+from .pods import BILLED, LEAVE, READY, REMOVE, Pod
 from .records import Record
 from .scenario import Provider, Scenario
 from .seeded import Seeded
 
 DEBIT_SECONDS = 300.0
-# The agenda's kinds, in the order in which things happen that are due at the same moment.
-READY, REMOVE, LEAVE = range(3)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -72,6 +71,8 @@ class State:
     def __init__(self, scenario: Scenario, start: float, *, track: bool) -> None:
         self.scenario = scenario
         self.settings = scenario.settings
+        self.rate_limit = scenario.settings.rate_limit
+        self.boot_seconds = scenario.boot.seconds
         self.start = start
         self.now = start
         self.seeded = Seeded(scenario.seed)
@@ -87,10 +88,14 @@ class State:
         self.members: dict[str, dict[str, Pod]] = {}
         self.billing: dict[str, Pod] = {}
         self.groups: list[FabricGroup] = []
-        self.agenda: list[tuple[float, int, int, str]] = []
+        self.agenda: list[tuple[float, int, int, Pod]] = []
+        self.agenda_limit = 256
         self.events = sorted(
             ((start + float(raw["at_s"]), i, raw) for i, raw in enumerate(scenario.events)), key=lambda due: due[:2]
         )
+        # When the next debit and the next event are due. With the agenda's head, all that time has to look at.
+        self.debit_at = self.event_at = inf
+        self.plan_event()
         self.track = track
         self._changed: dict[str, set[str]] = {}
         self._dropped: set[tuple[str, str]] = set()
@@ -168,17 +173,18 @@ class State:
 
     def index_pod(self, pod: Pod) -> None:
         """Put a listed pod where it is looked for."""
-        pod.host = self.tables.hosts[pod.host_id]
-        key = pod.key = self.tables.keys[pod.key_id]
-        if not pod.live:
+        name, tables = pod.id, self.tables
+        host = pod.host = tables.hosts[pod.host_id]
+        key = pod.key = tables.keys[pod.key_id]
+        if pod.gone_at is not None:
             return
-        key.tenant.pods[pod.id] = key.payer.open_pods[pod.id] = key.open_pods[pod.id] = pod
+        key.tenant.pods[name] = key.payer.open_pods[name] = key.open_pods[name] = pod
         if pod.cluster_id is not None:
-            self.members.setdefault(pod.cluster_id, {})[pod.id] = pod
-        if pod.holds:
-            pod.host.hold(pod)
-        if pod.bills:
-            self.billing[pod.id] = pod
+            self.members.setdefault(pod.cluster_id, {})[name] = pod
+        if not pod.vacated:
+            host.hold(pod)
+        if pod.status in BILLED:
+            self.billing[name] = pod
         if pod.ready_at is not None:
             self.at(pod.ready_at, READY, pod)
         if pod.removal_due is not None:
@@ -187,8 +193,27 @@ class State:
             self.at(pod.leave_at, LEAVE, pod)
 
     def at(self, due: float, kind: int, pod: Pod) -> None:
-        """Note that `kind` happens to the pod at `due`; void when the pod's own field says another time by then."""
-        heapq.heappush(self.agenda, (due, pod.seq, kind, pod.id))
+        """Note that `kind` happens to the pod at `due`; void when the pod's own field says another time by then.
+
+        `seq` tells pods apart, so that two pods are never compared.
+        """
+        heapq.heappush(self.agenda, (due, pod.seq, kind, pod))
+        if len(self.agenda) >= self.agenda_limit:
+            self._tidy_agenda()
+
+    def _tidy_agenda(self) -> None:
+        """Drop the entries that have become void, whose times may lie years ahead: removals of pods that are gone."""
+        self.agenda[:] = [entry for entry in self.agenda if entry[3].awaits(entry[2], entry[0])]
+        heapq.heapify(self.agenda)
+        self.agenda_limit = 2 * len(self.agenda) + 256
+
+    def plan_debit(self) -> None:
+        """What bills has changed, or a debit is done: when is the next? Never while nothing bills."""
+        self.debit_at = self.start + DEBIT_SECONDS * self.debits if self.billing else inf
+
+    def plan_event(self) -> None:
+        """An event is done: when is the scenario's next, if any?"""
+        self.event_at = self.events[self.events_done][0] if self.events_done < len(self.events) else inf
 
     def touch_pod(self, pod: Pod) -> None:
         """A pod changed: its row and its tenant's listing are rendered anew."""
@@ -288,8 +313,10 @@ class State:
                 caller.workspace = self.tables.workspaces[caller.workspace.id]
         for pod in self.tables.pods.values():
             self.index_pod(pod)
+        self.plan_debit()
+        self.plan_event()
         for group in self.groups:
-            group.changed()
+            group.stale = True
         self.revision = meta["revision"]
         self._changed.clear()
         self._dropped.clear()

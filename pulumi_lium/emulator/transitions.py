@@ -6,8 +6,8 @@ import heapq
 from math import inf
 
 from . import billing, events
-from .pods import BILLED, VACATED, Pod
-from .state import LEAVE, READY, REMOVE, State
+from .pods import BILLED, LEAVE, READY, REMOVE, VACATED, Pod
+from .state import State
 
 FAILED_ROW_SECONDS = 180.0
 REMOVAL_RETRY_SECONDS = 60.0
@@ -107,54 +107,38 @@ def happen(state: State, pod: Pod, kind: int) -> None:
         start_delete(state, pod)
 
 
-def valid(pod: Pod, due: float, kind: int) -> bool:
-    """Whether an agenda entry still says what the pod says."""
-    if kind == READY:
-        return pod.ready_at == due
-    if kind == LEAVE:
-        return pod.leave_at == due
-    return pod.removal_due == due
-
-
 def next_on_agenda(state: State) -> float:
     """When the next pod changes by itself, or never; drops entries that have become void."""
     agenda = state.agenda
     while agenda:
-        due, _, kind, name = agenda[0]
-        if valid(state.tables.pods[name], due, kind):
+        due, _, kind, pod = agenda[0]
+        if pod.awaits(kind, due):
             return due
         heapq.heappop(agenda)
     return inf
-
-
-def next_event(state: State) -> float:
-    """When the scenario's next event is due, or never."""
-    return state.events[state.events_done][0] if state.events_done < len(state.events) else inf
 
 
 def advance(state: State, at: float) -> None:
     """Let everything happen that is due by `at`, in order of time; see `Market.advance_to`."""
     end = at if at > state.now else state.now
     agenda = state.agenda
-    pods = state.tables.pods
-    event = next_event(state)
     while True:
-        pod = agenda[0][0] if agenda else inf
-        debit = billing.next_debit(state)
-        if pod > end and debit > end and event > end:
+        due = agenda[0][0] if agenda else inf
+        debit = state.debit_at
+        event = state.event_at
+        if due > end and debit > end and event > end:
             break
-        if debit <= pod and debit <= event:
+        if debit <= due and debit <= event:
             state.now = debit
             billing.debit_all(state)
-        elif pod <= event:
-            due, _, kind, name = heapq.heappop(agenda)
-            if valid(pods[name], due, kind):
+        elif due <= event:
+            _, _, kind, pod = heapq.heappop(agenda)
+            if pod.awaits(kind, due):
                 state.now = due
-                happen(state, pods[name], kind)
+                happen(state, pod, kind)
         else:
             state.now = event
             _happen_next_event(state)
-            event = next_event(state)
     state.now = end
 
 
@@ -162,6 +146,7 @@ def _happen_next_event(state: State) -> None:
     """The scenario's next event is due. One that cannot happen is noted, and the market goes on."""
     _, _, raw = state.events[state.events_done]
     state.events_done += 1
+    state.plan_event()
     try:
         events.apply(state, events.parse_event(raw, scheduled=True))
     except events.EventError as error:

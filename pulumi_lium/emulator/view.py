@@ -71,7 +71,7 @@ def _host(host: Host) -> dict[str, Any]:
         "fabric_ip": host.fabric_ip,
         "public_ip": host.spec.public_ip,
         "gpu_model": host.spec.gpu_model,
-        "gpu_count": host.spec.gpu_count,
+        "gpu_count": host.gpu_count,
         "free_gpus": host.free,
         "taken_by_others": host.taken,
         "online": host.online,

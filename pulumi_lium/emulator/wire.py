@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 
 MICRO = 1_000_000
+_EPOCH = datetime(1970, 1, 1)
 # The first and the last second of the years 1 to 9999.
 _EARLIEST, _LATEST = -62_135_596_800.0, 253_402_300_799.0
 
@@ -13,7 +14,8 @@ _EARLIEST, _LATEST = -62_135_596_800.0, 253_402_300_799.0
 @lru_cache(maxsize=4096)
 def iso(at: float) -> str:
     """ISO 8601 in UTC for epoch seconds. Cached: what happens at one moment is written many times."""
-    return datetime.fromtimestamp(at, timezone.utc).isoformat().replace("+00:00", "Z")
+    # Without a time zone: writing its offset costs as much as the time itself.
+    return (_EPOCH + timedelta(seconds=at)).isoformat() + "Z"
 
 
 def maybe_iso(at: float | None) -> str | None:
@@ -21,8 +23,10 @@ def maybe_iso(at: float | None) -> str | None:
     return None if at is None else iso(at)
 
 
+@lru_cache(maxsize=4096)
 def epoch(text: str) -> float:
-    """Epoch seconds of an ISO 8601 text with `Z`, an offset, or nothing (then UTC). Raises ValueError.
+    """Epoch seconds of an ISO 8601 text with `Z`, an offset, or nothing (then UTC). Raises ValueError. Cached: one time
+    of removal is set for every pod of a cluster.
 
     An offset can lead out of the years that `iso` can write; the answer is then the nearest second within them.
     """

@@ -178,6 +178,25 @@ def test_a_pod_is_removed_at_its_time_and_the_last_time_set_counts() -> None:
     assert statuses(here) == ["RUNNING"]
 
 
+def test_of_very_many_times_set_the_last_counts_and_the_others_are_forgotten() -> None:
+    here = market()
+    rows = running(here, ["a1", "a2"])
+    often, once = (row["id"] for row in rows)
+    here.schedule_removal(ANA, once, at(2000))
+    for i in range(1000):
+        here.schedule_removal(ANA, often, at(10_000 + i))
+    here.schedule_removal(ANA, often, at(1000))
+    assert len(here._state.agenda) < 600
+    here.advance_to(START + 999)
+    assert statuses(here) == ["RUNNING", "RUNNING"]
+    here.advance_to(START + 1000)
+    assert statuses(here) == ["DELETING", "RUNNING"]
+    here.advance_to(START + 1999)
+    assert statuses(here) == ["RUNNING"]
+    here.advance_to(START + 2000)
+    assert statuses(here) == ["DELETING"]
+
+
 def test_a_time_may_be_set_while_a_pod_starts_and_a_past_one_removes_at_once() -> None:
     here = market()
     order(here, ["a1", "a2"])
