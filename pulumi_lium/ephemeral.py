@@ -51,8 +51,6 @@ _GRACE_S = 5.0
 """Seconds that the engine has to end after a first interrupt; a second one ends it at once."""
 _PATIENCE_S = 90.0
 """How long the teardown waits for a process that is still at work on an order of this run."""
-_DESTROY_S = 60.0
-"""How long the engine may take to destroy a stack whose cluster is gone already."""
 _LAST_LINES = 40
 
 
@@ -201,7 +199,7 @@ class EphemeralRun:
         Raises `OperationFailed` naming what may still bill; the folder is kept then.
         """
         stack, intents = (
-            PulumiStack(self._project, self.stack, self._environ, destroy_limit=_DESTROY_S),
+            PulumiStack(self._project, self.stack, self._environ),
             FileIntents(journal_folder(self._environ)),
         )
         try:

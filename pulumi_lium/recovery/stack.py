@@ -42,10 +42,6 @@ class StackLocked(PulumiFailed):
         self.lock = lock
 
 
-class EngineStuck(PulumiFailed):
-    """The engine did not come to an end in the time it had, and was ended."""
-
-
 @dataclass(frozen=True)
 class Lock:
     """Who locked the stack, and when; `alive` is None where that cannot be seen from here (another machine)."""
@@ -66,22 +62,13 @@ class Lock:
 class PulumiStack:
     """A stack of the project in `cwd`. Every command gets `environ`, asks nothing, and is out of reach of a Ctrl-C."""
 
-    def __init__(
-        self,
-        cwd: Path,
-        name: str,
-        environ: Mapping[str, str],
-        *,
-        shows_on: int = 1,
-        destroy_limit: float | None = None,
-    ) -> None:
-        """`shows_on` is the file descriptor that the engine's own output goes to. `destroy_limit` are the seconds that
-        a `pulumi destroy` may take; without it any time, as a stack may hold more than clusters."""
+    def __init__(self, cwd: Path, name: str, environ: Mapping[str, str], *, shows_on: int = 1) -> None:
+        """`shows_on` is the file descriptor that the engine's own output goes to."""
         if not name.strip():
             # The CLI would take the stack that happens to be selected in that folder.
             raise InvalidArgument("The stack's name is empty.", hint="Name the stack.")
         self.cwd, self.name = cwd, name
-        self._environ, self._shows_on, self._destroy_limit = dict(environ), shows_on, destroy_limit
+        self._environ, self._shows_on = dict(environ), shows_on
         self._reading = set[subprocess.Popen[str]]()
 
     @property
@@ -165,25 +152,19 @@ class PulumiStack:
         self._run("cancel", "--yes", self.name)
 
     def destroy(self, *, delete_timeout: float | None = None) -> None:
-        """`pulumi destroy`, its output passed on. Raises `PulumiFailed`, `StackLocked`, `EngineStuck`.
+        """`pulumi destroy`, its output passed on. Raises `PulumiFailed`, `StackLocked`.
 
         `delete_timeout` is the limit in seconds for each cluster's removal, by default the program's.
         """
         limit = {} if delete_timeout is None else {TIMEOUT_VARIABLE: f"{delete_timeout:g}"}
-        command = ("destroy", "--yes", "--skip-preview", "--stack", self.name)
-        self._run(*command, shown=True, more=limit, seconds=self._destroy_limit)
+        self._run("destroy", "--yes", "--skip-preview", "--stack", self.name, shown=True, more=limit)
 
     def remove(self) -> None:
         """`pulumi stack rm`, never with --force: it refuses while resources are left."""
         self._run("stack", "rm", "--yes", self.name)
 
     def _run(
-        self,
-        *arguments: str,
-        shown: bool = False,
-        reads: bool = False,
-        more: Mapping[str, str] | None = None,
-        seconds: float | None = None,
+        self, *arguments: str, shown: bool = False, reads: bool = False, more: Mapping[str, str] | None = None
     ) -> str:
         program = shutil.which("pulumi", path=self._environ.get("PATH"))
         if program is None:
@@ -209,12 +190,7 @@ class PulumiStack:
             if reads:
                 self._reading.add(process)
             try:
-                said, complained = process.communicate(timeout=seconds)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise EngineStuck(
-                    f"`pulumi {arguments[0]}` had not ended after {seconds:g} s and was ended.", code="engine_stuck"
-                ) from None
+                said, complained = process.communicate()
             except BaseException:
                 process.kill()
                 raise

@@ -25,7 +25,7 @@ from .export import OwnedCluster, StackExport, parse_export
 from .findings import Finding, Kind, short_span
 from .intents import FileIntents
 from .recover import drop_pending
-from .stack import EngineStuck, PulumiFailed, PulumiStack, StackLocked, take_off_dead_lock
+from .stack import PulumiFailed, PulumiStack, StackLocked, take_off_dead_lock
 from .survey import Contexts, NothingKnown, survey
 from .sweep import Removal, clean, still_open
 
@@ -223,24 +223,13 @@ class Teardown:
             )
             return
         try:
-            self._run_destroy()
-        except PulumiFailed as error:
-            outcome.failures.append(str(error))
-
-    def _run_destroy(self) -> None:
-        """`pulumi destroy`; again without the lock of a run that is dead, and where the engine stood still."""
-        for last in (False, False, True):
             try:
                 self.stack.destroy(delete_timeout=self.timeout)
-                return
             except StackLocked as locked:
-                if last:
-                    raise
                 take_off_dead_lock(self.stack, locked, self.lock_age, self.clock.now(), self.report)
-            except EngineStuck as stuck:
-                if last:
-                    raise
-                self.report(f"{stuck} It is started again.")
+                self.stack.destroy(delete_timeout=self.timeout)
+        except PulumiFailed as error:
+            outcome.failures.append(str(error))
 
     # -- the proof ----------------------------------------------------------------------------------------------------
 

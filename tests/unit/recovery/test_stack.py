@@ -1,4 +1,4 @@
-"""Whether the run that locked a stack lives, and the end of an engine that stands still, told from real processes."""
+"""Whether the run that locked a stack lives, told from real processes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pulumi_lium.recovery.stack import EngineStuck, PulumiStack, StackLocked, _failure
-from tests.support.processes import runs
+from pulumi_lium.recovery.stack import PulumiStack, StackLocked, _failure
 
 
 @contextmanager
@@ -87,13 +86,3 @@ def test_the_full_name_is_that_with_which_owners_begin(tmp_path: Path, name: str
 
 def test_without_a_project_no_full_name_is_made_up(tmp_path: Path) -> None:
     assert PulumiStack(tmp_path, "dev", {}).full_names == frozenset()
-
-
-def test_an_engine_that_does_not_come_to_an_end_is_ended(tmp_path: Path) -> None:
-    cli = tmp_path / "pulumi"
-    cli.write_text("#!/bin/sh\necho $$ > pid\nexec sleep 600\n")
-    cli.chmod(0o755)
-    stack = PulumiStack(tmp_path, "dev", {"PATH": f"{tmp_path}{os.pathsep}{os.defpath}"}, destroy_limit=0.5)
-    with pytest.raises(EngineStuck, match=r"`pulumi destroy` had not ended after 0\.5 s and was ended"):
-        stack.destroy()
-    assert not runs(int((tmp_path / "pid").read_text()))

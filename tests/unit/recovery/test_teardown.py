@@ -15,7 +15,7 @@ from pulumi_lium.lifecycle.order import order
 from pulumi_lium.lifecycle.remove import remove
 from pulumi_lium.recovery.export import CLUSTER_TYPE, parse_export
 from pulumi_lium.recovery.findings import short_span
-from pulumi_lium.recovery.stack import EngineStuck, PulumiFailed
+from pulumi_lium.recovery.stack import PulumiFailed
 from pulumi_lium.recovery.teardown import Outcome, Teardown
 from tests.support.dying import BASE_URL, RENT, Killed, Process, at
 from tests.support.world import KEY, World
@@ -33,7 +33,6 @@ class Stack:
     def __init__(self, world: World, *states: dict[str, Any], pending: tuple[dict[str, Any], ...] = ()) -> None:
         self._world, self.states, self.pending = world, list(states), list(pending)
         self.fails = self.is_missing = False
-        self.stuck = 0
         self.calls: list[str] = []
 
     def owns(self, owner: str) -> bool:
@@ -56,9 +55,6 @@ class Stack:
 
     def destroy(self, *, delete_timeout: float | None = None) -> None:
         self.calls.append("destroy")
-        if self.stuck:
-            self.stuck -= 1
-            raise EngineStuck("`pulumi destroy` had not ended after 60 s and was ended.")
         if self.fails:
             raise PulumiFailed("error: delete failed")
         self.states, self.pending = [], []
@@ -251,11 +247,3 @@ def test_the_order_of_a_living_process_is_named_once(world: World, journal: Path
     alive.die()
     assert named(stack.torn_down(journal)) == []
     assert world.listed() == []
-
-
-def test_an_engine_that_stands_still_is_started_again_twice(world: World, tmp_path: Path, journal: Path) -> None:
-    for stuck, ends_well in ((2, True), (3, False)):
-        stack = Stack(world)
-        stack.stuck = stuck
-        outcome = stack.torn_down(journal)
-        assert (outcome.failures == [], "remove" in stack.calls) == (ends_well, ends_well)
