@@ -40,6 +40,16 @@ FOUND = {
         ),
         finale="teardown",
     ),
+    "the resource of an interrupted order is renamed": Schedule(
+        (KILLED_AFTER_ORDER, Step("up", wait=400.0, resources=("eval",)))
+    ),
+    "an interrupted order's resource leaves a program whose other cluster runs on": Schedule(
+        (
+            Step("up", resources=("eval",)),
+            Step("up", kill=Kill("order", 0, "after"), resources=("eval", "train")),
+            Step("refresh", resources=("eval",)),
+        ),
+    ),
 }
 
 
