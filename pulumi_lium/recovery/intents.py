@@ -148,7 +148,7 @@ class FileIntents:
         ]
 
     def abandoned(self) -> list[Intent]:
-        """As the protocol has it. Records that cannot be read are left out: before an order they are an error anyway."""
+        """As the protocol has it. Records that cannot be read are left out: they keep every order back as it is."""
         return [entry.intent for entry in self.look(aside=[]) if not entry.held]
 
     def look(self, *, aside: list[UnreadableRecord] | None = None) -> list[OpenIntent]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -197,8 +198,36 @@ def test_what_a_living_process_orders_is_left_alone(world: World, folder: Path, 
     assert left.problem == "a living process is at work on its order"
     assert len(clusters(world)) == 1
     found, _ = sweeper.sweep(older_than=timedelta(minutes=5))
-    assert found.findings == ()
+    assert [(finding.kind, finding.problem) for finding in found.findings] == [("held", left.problem)]
     alive.die()
+
+
+@pytest.mark.parametrize("kind", ["intent", "pending create", "unreadable"])
+def test_an_order_that_was_cut_off_and_is_young_is_left_alone_and_may_bill(
+    world: World, folder: Path, sweeper: Sweeper, kind: str
+) -> None:
+    """Its age protects it from the removal; that nothing may bill is not said of it (exit code 4)."""
+    inputs, options = world.check(), {"older_than": timedelta(minutes=20)}
+    process = Process(world, folder if kind == "intent" else folder.parent / "lost", dies_at=at(*LOST))
+    with pytest.raises(Killed):
+        order(process.ctx, inputs)
+    process.die()
+    if kind == "pending create":
+        options["export"] = exported(world, pending=(inputs,))
+    if kind == "unreadable":
+        folder.mkdir()
+        (folder / f"{inputs['idempotency_key']}.json").write_text("{")
+        os.utime(folder / f"{inputs['idempotency_key']}.json", (world.clock.at,) * 2)
+    found, removals = sweeper.sweep(**options)
+    (left,) = still_open(found, removals)
+    assert (left.kind, left.removable, removals, found.left_alone) == (kind, False, [], ())
+    assert len(clusters(world)) == 1
+    if kind == "intent":
+        assert left.problem == "it is only 0 s old"
+        world.pass_time(1300)
+        found, removals = sweeper.sweep(**options)
+        assert still_open(found, removals) == []
+        assert clusters(world) == set()
 
 
 def test_of_two_sweeps_at_once_the_second_does_not_say_that_nothing_is_left(
