@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from pulumi_lium.recovery.intents import FileIntents, OpenIntent
+from tests.conftest import OWNER_KEY
 from tests.engine.conftest import MakeStack
-from tests.support.clusters import ORDER, bills, cluster, live, market, orders, program, said
+from tests.support.clusters import ORDER, PUBLIC_KEY, bills, cluster, live, market, orders, program, said
 from tests.support.pulumi_stack import Running, Stack
 from tests.support.waiting import wait_for
 from tools.emulator import Emulator
@@ -54,6 +55,9 @@ def test_the_next_up_takes_over_what_the_killed_one_ordered(stack: Stack, journa
     emulator.fault(ORDER, "delay", seconds=3)
     killed_while_ordering(stack, emulator)
     assert len(intents(journal)) == 1
+    kept = b"".join(path.read_bytes() for path in journal.rglob("*") if path.is_file())
+    assert PUBLIC_KEY.encode() in kept
+    assert OWNER_KEY.encode() not in kept
     outcome = stack.up()
     assert {pod["cluster_id"] for pod in live(emulator)} == {outcome.outputs["cluster_id"]}
     assert "nothing new was ordered" in said(outcome)
