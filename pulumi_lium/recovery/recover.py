@@ -34,7 +34,7 @@ from .stack import PulumiStack, StackLocked, take_off_dead_lock
 from .survey import Contexts
 
 Action = Literal["adopt", "remove", "drop", "leave"]
-"""`leave`: a person has to decide. Until then nothing is imported: with that the engine forgets every pending operation,
+"""`leave`: a person has to decide. Until then nothing is imported: with that the engine forgets every pending create,
 and this one is all that tells of the cluster."""
 _POLL = 1.0
 """Seconds between two looks at an order that a living process is at work on."""
