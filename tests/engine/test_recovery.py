@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from pulumi_lium.recovery.intents import FileIntents, OpenIntent
 from tests.conftest import OWNER_KEY
 from tests.engine.conftest import MakeStack
 from tests.support.clusters import ORDER, PUBLIC_KEY, bills, cluster, live, market, orders, program, said
+from tests.support.lium import Lium
 from tests.support.pulumi_stack import Running, Stack
 from tests.support.waiting import wait_for
 from tools.emulator import Emulator
@@ -80,6 +82,17 @@ def test_the_provider_of_a_killed_engine_finishes_its_order_and_ends(
     assert entry.intent.stage == "listed"
     assert not entry.held
     assert {pod["cluster_id"] for pod in live(emulator)} == {entry.intent.cluster_id}
+    # The resource leaves the program: nothing settles the order of `train`, so it is named.
+    stack.cancel()
+    stack.set_program(program(cluster("eval")))
+    outcome = stack.up()
+    assert f"the order of '{entry.intent.pod_name}' (resource {entry.intent.owner}, cluster" in said(outcome)
+    assert "$32.00 an hour" in said(outcome)
+    export = stack.root / "stack.json"
+    export.write_text(json.dumps(stack.export()))
+    Lium(stack, "sweep", "--stack-export", str(export), "--yes").wait()
+    assert {pod["cluster_id"] for pod in live(emulator)} == {outcome.outputs["cluster_id"]}
+    assert intents(journal) == []
 
 
 def test_a_provider_whose_engine_is_gone_orders_nothing_more(stack: Stack, journal: Path, emulator: Emulator) -> None:
