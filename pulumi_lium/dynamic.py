@@ -232,6 +232,7 @@ def _new_context(account: str | None) -> Context:
         report=_report,
         intents=_intents(),
         claims=_claims(),
+        handled=_handled(),
         require_caller=_watch().require_engine,
     )
 
@@ -274,6 +275,13 @@ def _claims() -> Any:
     from pulumi_lium.lifecycle.context import Claims
 
     return Claims()
+
+
+@functools.cache
+def _handled() -> Any:
+    from pulumi_lium.lifecycle.context import Handled
+
+    return Handled()
 
 
 def _report(line: str) -> None:

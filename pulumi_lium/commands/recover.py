@@ -45,10 +45,11 @@ def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, same_key: b
     """Settle the creates that were cut off, and edit the stack's state accordingly.
 
     Each is looked for by its exact name. A cluster that is what the create asked for is adopted into the state: the
-    next `pulumi up` orders nothing. Any other is removed. The state as it was is kept in a file.
+    next `pulumi up` orders nothing. Any other is removed. The state as it was is kept in a file. A cluster of which a
+    chosen name alone does not tell whose it is has to be settled first: until then the state is left as it is.
 
-    Exit codes: 0 settled, 1 failed (the state is as it was), 4 something may still bill: it was shown only, or a record
-    of the journal on this disk cannot be read.
+    Exit codes: 0 settled, 1 failed (the state is as it was), 4 something may still bill: it was shown only, has to be
+    settled by a person first, or a record of the journal on this disk cannot be read.
     """
     say = speaker(as_json)
     pulumi = PulumiStack(cwd, stack, os.environ)
@@ -65,7 +66,7 @@ def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, same_key: b
         say(f"No create of a cluster was cut off in {stack}: nothing to do.")
         if as_json:
             print_json(_document([], unreadable, changed=False))
-        _end([], unreadable, say)
+        _end(unreadable, say)
         return
     contexts = contexts_of(intents, os.environ, told, config=config)
     if yes:
@@ -75,8 +76,14 @@ def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, same_key: b
         say(f"will {step}")
     for other in others_pending(export):
         say(f"the engine will forget this pending operation too: {other}")
-    if not yes and not (sys.stdin.isatty() and click.confirm("Go on?", err=as_json)):
-        say("Nothing was changed. Run it again with --yes.")
+    if any(step.action == "leave" for step in steps):
+        refused = "Nothing was changed, as the state alone tells of what is left alone."
+    elif not yes and not (sys.stdin.isatty() and click.confirm("Go on?", err=as_json)):
+        refused = "Nothing was changed. Run it again with --yes."
+    else:
+        refused = ""
+    if refused:
+        say(refused)
         bills = [f"{step.intent.pod_name} ({usd(step.price_per_hour)})" for step in steps]
         if as_json:
             print_json(_document(steps, unreadable, changed=False))
@@ -99,13 +106,13 @@ def recover(stack: str, cwd: Path, lock_age: timedelta, wait: float, same_key: b
     say("The state was imported. The next `pulumi up` goes on from it.")
     if as_json:
         print_json({**_document(steps, unreadable, changed=True), "state_before": str(copy)})
-    _end([step for step in steps if step.action == "leave"], unreadable, say)
+    _end(unreadable, say)
 
 
-def _end(left: list[Step], unreadable: list[UnreadableRecord], say: Callable[[str], None]) -> None:
+def _end(unreadable: list[UnreadableRecord], say: Callable[[str], None]) -> None:
     """What may still bill is the last line."""
-    if left or unreadable:
-        say(f"May still bill: {'; '.join([*(step.title for step in left), *map(_title, unreadable)])}.")
+    if unreadable:
+        say(f"May still bill: {'; '.join(map(_title, unreadable))}.")
         raise click.exceptions.Exit(MAY_BILL)
 
 
@@ -132,5 +139,5 @@ def _document(steps: list[Step], unreadable: list[UnreadableRecord], *, changed:
     return {
         "changed": changed,
         "steps": documents,
-        "may_bill": [document for document in documents if not changed or document["action"] == "leave"] + lost,
+        "may_bill": [document for document in documents if not changed] + lost,
     }

@@ -65,8 +65,9 @@ def sweep(
     export's state, is never touched; the former is named, as its process may die. What else those accounts run is named
     too, and left alone: of that this command does not know whose it is.
 
-    Exit codes: 0 nothing is left of what was looked for (also where something was too young for --older-than), 1 the
-    listing cannot be read (nothing is known then), 4 something may still bill.
+    Exit codes: 0 nothing is left of what was looked for (also where a cluster found by its name was too young for
+    --older-than), 1 the listing cannot be read (nothing is known then), 4 something may still bill, an interrupted
+    order that is too young to be touched included.
     """
     if name_prefix is not None and not name_prefix.strip():
         raise click.BadParameter("is empty: every cluster of the account would be meant", param_hint="--name-prefix")

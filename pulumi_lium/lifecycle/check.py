@@ -30,6 +30,8 @@ def check(ctx: Context, olds: Mapping[str, Any], news: Mapping[str, Any]) -> tup
     inputs, failures = parse_cluster_inputs(news)
     if failures:
         return dict(news), failures
+    if isinstance(owner := inputs.get("owner"), str):
+        ctx.handled.add(owner)
     if "adopt" in inputs:
         return inputs, []
     if adopted := olds.get("adopt") or olds.get("adopted"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from pulumi_lium.api import Clock, LiumApi, Pod
 from pulumi_lium.api.errors import LiumError
 
-from .intents import IntentLog
+from .intents import Intent, IntentLog
 
 
 class Claims:
@@ -51,6 +51,30 @@ class Claims:
     def release(self, owner: str) -> None:
         with self._guard:
             self._machines.pop(owner, None)
+
+
+class Handled:
+    """Whose resources this process has handled, and which orders of others it has told of: of each once."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._owners: set[str] = set()
+        self._told: set[str] = set()
+
+    def add(self, owner: str) -> None:
+        with self._guard:
+            self._owners.add(owner)
+
+    def untold(self, intents: Iterable[Intent]) -> list[Intent]:
+        """Those of owners that were not handled, each only the first time."""
+        with self._guard:
+            found = [
+                intent
+                for intent in intents
+                if intent.owner not in self._owners and intent.idempotency_key not in self._told
+            ]
+            self._told.update(intent.idempotency_key for intent in found)
+            return found
 
 
 class Looks:
@@ -93,6 +117,7 @@ class Context:
     intents: IntentLog
     claims: Claims = field(default_factory=Claims)
     looks: Looks = field(default_factory=Looks)
+    handled: Handled = field(default_factory=Handled)
     require_caller: Callable[[], None] = _always
 
     def note_in_state(self, cluster_id: str, state: Mapping[str, Any] | None = None) -> None:

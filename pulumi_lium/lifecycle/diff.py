@@ -23,6 +23,7 @@ from .listing import SHARED, parse_moment, present_members
 from .members import lost_ranks
 from .ssh_key import key_identity
 from .state import price_of, rows_of, setting, whole
+from .strangers import report_interrupted
 from .values import has_unknown, parse_ttl, usd
 
 Effect = Literal["ignore", "update", "replace"]
@@ -66,6 +67,7 @@ class Change:
 def diff(ctx: Context, cluster_id: str, state: Mapping[str, Any], news: Mapping[str, Any]) -> Change:
     """Compares the checked inputs with the state, and the state with the listing (one GET). Reports its reasons."""
     ctx.note_in_state(cluster_id, state)
+    report_interrupted(ctx, str(setting(state, "owner") or ""))
     inputs, _ = parse_cluster_inputs(news)
     adopted = bool(inputs.get("adopted")) or bool(inputs.get("adopt"))
     differences = _differences(state, inputs, adopted, cluster_id)

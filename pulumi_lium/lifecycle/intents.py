@@ -87,6 +87,9 @@ class IntentLog(Protocol):
     def held_elsewhere(self, owner: str) -> list[Intent]:
         """Open intents of an owner that another living process holds: it is at work on them."""
 
+    def abandoned(self) -> list[Intent]:
+        """Open intents that no living process holds, this one included, oldest first; claims none."""
+
 
 class NullIntents:
     """Keeps nothing: for a look at the service in which no order is sent."""
@@ -105,4 +108,7 @@ class NullIntents:
     def release(self, idempotency_key: str) -> None: ...
 
     def held_elsewhere(self, owner: str) -> list[Intent]:
+        return []
+
+    def abandoned(self) -> list[Intent]:
         return []

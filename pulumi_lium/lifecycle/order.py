@@ -32,7 +32,7 @@ from .resume import resume
 from .selection import Pick, select
 from .settle import Placed, note, send, settle
 from .state import new_state
-from .strangers import report_strangers
+from .strangers import report_interrupted, report_strangers
 from .values import idempotency_key, pod_name, usd
 
 _PICKS = 3
@@ -64,6 +64,8 @@ def order(ctx: Context, inputs: Mapping[str, Any]) -> Created:
         idempotency_key=args.idempotency_key or idempotency_key(ctx.rng),
     )
     taken_over = resume(ctx, args, inputs)
+    # Only now: what the creates beside this one have begun to settle meanwhile is no news.
+    report_interrupted(ctx, args.owner)
     if taken_over is not None:
         return Created(*taken_over)
     template_id = args.template_id or newest_template(ctx)

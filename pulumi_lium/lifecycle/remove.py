@@ -16,6 +16,7 @@ from .inputs import DEFAULT_DELETE_TIMEOUT
 from .listing import present_members
 from .members import still_billing
 from .state import price_of, setting, whole
+from .strangers import report_interrupted
 from .values import usd
 
 _FIRST_DELAY = 0.3
@@ -53,6 +54,7 @@ def remove(
     until the listing is read. Raises naming each member that stays, with its price per hour.
     """
     ctx.note_in_state(cluster_id, state)
+    report_interrupted(ctx, str(setting(state, "owner") or ""))
     limit = timeout or whole(setting(state, "delete_timeout")) or DEFAULT_DELETE_TIMEOUT
     deadline = ctx.clock.monotonic() + limit
     delay, accepted, asked_at = _FIRST_DELAY, frozenset[str](), -math.inf

@@ -1,4 +1,7 @@
-"""Clusters with an owner's mark in their name that nothing accounts for: reported, never touched (design 3.7)."""
+"""What bills beside the resource at hand: reported, never touched (design 3.7).
+
+Clusters with the owner's mark that nothing accounts for, and interrupted orders of the stack's other resources.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from dataclasses import dataclass
 from pulumi_lium.api import Pod
 
 from .context import Context
+from .intents import Intent
 from .members import by_rank, total_price
 from .values import owner_digest, usd
 
@@ -64,3 +68,33 @@ def report_strangers(ctx: Context, pods: Iterable[Pod], owner: str) -> None:
             " of this resource and no state or intent accounts for it; it was left alone. If it is a leftover, run"
             f" `pulumi-lium sweep --name-prefix {stranger.name} --yes`; `pulumi-lium recover` takes it into the state."
         )
+
+
+def report_interrupted(ctx: Context, owner: str) -> None:
+    """Names the interrupted orders of the stack's other resources, which may have left the program since.
+
+    They are not settled here: one whose resource is still in the program is its own create's to take over, and of one
+    that was complete only the state tells whether it is owned. What a living process is at work on is left out.
+    """
+    if not owner:
+        return
+    ctx.handled.add(owner)
+    stack = _stack_of(owner)
+    with ctx.journal_may_fail():
+        sent = [one for one in ctx.intents.abandoned() if one.stage != "opened" and _stack_of(one.owner) == stack]
+        for intent in ctx.handled.untold(sent):
+            ctx.report(
+                f"warning: the order of {intent.pod_name!r} ({_place(intent)}) was interrupted: it may be billing"
+                f" {usd(intent.price_per_hour)}. This run settles it if the program still has that resource. If not,"
+                " run `pulumi stack export --file stack.json` after it, then `pulumi-lium sweep --stack-export"
+                " stack.json --yes`, which removes the cluster unless the state holds it."
+            )
+
+
+def _stack_of(owner: str) -> str:
+    return "/".join(owner.split("/", 3)[:3])
+
+
+def _place(intent: Intent) -> str:
+    cluster = f", cluster {intent.cluster_id}" if intent.cluster_id else ""
+    return f"resource {intent.owner}{cluster}"

@@ -76,8 +76,8 @@ class Finding:
 class Survey:
     """`settled` are open intents that need no more than to be closed; `notes` tell what was seen and left out.
 
-    `left_alone` would be findings, were they old enough. `unattributed` is whatever else is listed and bills: owned or
-    not, this look does not know.
+    `left_alone` were found by their names and would be findings, were they old enough. `unattributed` is whatever else
+    is listed and bills: owned or not, this look does not know.
     """
 
     findings: tuple[Finding, ...]

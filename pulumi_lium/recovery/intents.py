@@ -147,6 +147,10 @@ class FileIntents:
             if entry.held and entry.intent.owner == owner and entry.intent.idempotency_key not in self._locks
         ]
 
+    def abandoned(self) -> list[Intent]:
+        """As the protocol has it. Records that cannot be read are left out: they keep every order back as it is."""
+        return [entry.intent for entry in self.look(aside=[]) if not entry.held]
+
     def look(self, *, aside: list[UnreadableRecord] | None = None) -> list[OpenIntent]:
         """Every open intent, oldest first, claiming none. What cannot be read raises, or is put into `aside`."""
         found = []

@@ -34,7 +34,8 @@ from .stack import PulumiStack, StackLocked, take_off_dead_lock
 from .survey import Contexts
 
 Action = Literal["adopt", "remove", "drop", "leave"]
-"""`leave`: nothing is done with the cluster. The engine forgets the pending operation all the same, when it imports."""
+"""`leave`: a person has to decide. Until then nothing is imported: with that the engine forgets every pending create,
+and this one is all that tells of the cluster."""
 _POLL = 1.0
 """Seconds between two looks at an order that a living process is at work on."""
 
@@ -139,13 +140,19 @@ def recover(
 
     A record of the journal that cannot be read is passed over: what the state tells of the create is enough.
 
-    Raises where the state was written by somebody else meanwhile, or is locked by a run that may be alive.
+    Raises where the state was written by somebody else meanwhile, or is locked by a run that may be alive; and where a
+    create is to be left alone: its state then stays as it is.
     """
     owners = {create.intent.owner for create in export.pending}
     claimed = {intent.pod_name: intent for owner in owners for intent in journal.claim_abandoned(owner, aside=[])}
     opened: list[Intent] = []
     try:
         steps, document = _decide(contexts, export, claimed, patience)
+        if left := [step for step in steps if step.action == "leave"]:
+            raise OperationFailed(
+                f"The state was not changed, as it alone tells of what is left alone: {'; '.join(map(str, left))}",
+                code="left_alone",
+            )
         removals = [step for step in steps if step.action == "remove"]
         try:
             for step in removals:
@@ -252,6 +259,10 @@ def _step(ctx: Context, held: dict[str, str], create: PendingCreate, intent: Int
     if placed.cluster_id in held.values():
         return _held_already(create, intent)
     if intent is create.intent and not create.is_telling:
+        if not any(pod.is_billable or not pod.is_terminal for pod in placed.members):
+            return Step(
+                create, intent, None, "drop", f"cluster {placed.cluster_id} of its name has ended; nothing bills"
+            )
         why = (
             "its name was chosen by a person, so it does not tell whether this create ordered it: take it over with"
             f" adopt, or remove it with `pulumi-lium sweep --name-prefix {intent.pod_name}`, then run this again"

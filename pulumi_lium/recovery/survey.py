@@ -7,7 +7,7 @@ state holds is never among the findings; what a living process is at work on is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from pulumi_lium.api import InvalidArgument, NoApiKey, Pod
@@ -51,13 +51,17 @@ class _Look:
     """Cluster ids and pod names that are owned, or found already."""
 
     def add(self, finding: Finding) -> None:
+        """What is too young is left alone. Only what was found by its name may be in order then: an order that was cut
+        off stays a finding, as it may bill on."""
         self.accounted.update(filter(None, (finding.cluster_id, finding.name)))
         age = finding.age(self.now)
         if self.older_than is not None and (age is None or age < self.older_than):
             how = "of unknown age" if age is None else f"only {short_span(age)} old"
-            self.notes.append(f"{finding.title} is {how}: left alone.")
-            self.left_alone.append(finding)
-            return
+            if finding.kind in ("prefix", "stranger"):
+                self.notes.append(f"{finding.title} is {how}: left alone.")
+                self.left_alone.append(finding)
+                return
+            finding = replace(finding, problem=finding.problem or f"it is {how}")
         self.findings.append(finding)
 
 

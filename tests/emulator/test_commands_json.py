@@ -14,6 +14,8 @@ import click
 import pytest
 
 from pulumi_lium.commands import COMMANDS, JSON_FLAG, group
+from tests.support.cli_stub import PulumiStub
+from tests.support.clusters import live, lost_cluster, market
 from tools.emulator import Emulator
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -118,3 +120,27 @@ def test_the_emulator_tells_its_address(command: Command) -> None:
             assert json.loads(shown.stdout)
         finally:
             process.kill()
+
+
+def test_recover_keeps_the_state_that_alone_tells_of_a_cluster(
+    command: Command, emulator: Emulator, tmp_path: Path
+) -> None:
+    """The name was chosen by a person: whether the create ordered the cluster, it does not tell."""
+    emulator.reset(market())
+    cluster_id = lost_cluster(emulator, "train")
+    resource = {
+        "urn": "urn:pulumi:dev::web::pulumi-python:dynamic/lium:Cluster::train",
+        "inputs": {"name": "train", "nodes": 2, "owner": "acme/web/dev/train"},
+    }
+    document = {"deployment": {"pending_operations": [{"type": "creating", "resource": resource}]}}
+    stub = PulumiStub(tmp_path / "bin", stack_export={"stdout": json.dumps(document)})
+    (tmp_path / "Pulumi.yaml").write_text("name: web\nruntime: python\n")
+    path = f"{stub.folder}{os.pathsep}{os.environ['PATH']}"
+    done = command("recover", "--cwd", str(tmp_path), "--stack", "dev", "--yes", "--json", env={"PATH": path})
+    assert done.returncode == 4, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    assert (told["changed"], [step["action"] for step in told["may_bill"]]) == (False, ["leave"])
+    assert told["may_bill"][0]["cluster_id"] == cluster_id
+    assert stub.imported is None
+    assert "Nothing was changed" in done.stderr
+    assert len(live(emulator)) == 2

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from pulumi_lium.recovery.intents import FileIntents, OpenIntent
+from tests.conftest import OWNER_KEY
 from tests.engine.conftest import MakeStack
-from tests.support.clusters import ORDER, bills, cluster, live, market, orders, program, said
+from tests.support.clusters import ORDER, PUBLIC_KEY, bills, cluster, live, market, orders, program, said
+from tests.support.lium import Lium
 from tests.support.pulumi_stack import Running, Stack
 from tests.support.waiting import wait_for
 from tools.emulator import Emulator
@@ -54,6 +57,9 @@ def test_the_next_up_takes_over_what_the_killed_one_ordered(stack: Stack, journa
     emulator.fault(ORDER, "delay", seconds=3)
     killed_while_ordering(stack, emulator)
     assert len(intents(journal)) == 1
+    kept = b"".join(path.read_bytes() for path in journal.rglob("*") if path.is_file())
+    assert PUBLIC_KEY.encode() in kept
+    assert OWNER_KEY.encode() not in kept
     outcome = stack.up()
     assert {pod["cluster_id"] for pod in live(emulator)} == {outcome.outputs["cluster_id"]}
     assert "nothing new was ordered" in said(outcome)
@@ -76,6 +82,17 @@ def test_the_provider_of_a_killed_engine_finishes_its_order_and_ends(
     assert entry.intent.stage == "listed"
     assert not entry.held
     assert {pod["cluster_id"] for pod in live(emulator)} == {entry.intent.cluster_id}
+    # The resource leaves the program: nothing settles the order of `train`, so it is named.
+    stack.cancel()
+    stack.set_program(program(cluster("eval")))
+    outcome = stack.up()
+    assert f"the order of '{entry.intent.pod_name}' (resource {entry.intent.owner}, cluster" in said(outcome)
+    assert "$32.00 an hour" in said(outcome)
+    export = stack.root / "stack.json"
+    export.write_text(json.dumps(stack.export()))
+    Lium(stack, "sweep", "--stack-export", str(export), "--yes").wait()
+    assert {pod["cluster_id"] for pod in live(emulator)} == {outcome.outputs["cluster_id"]}
+    assert intents(journal) == []
 
 
 def test_a_provider_whose_engine_is_gone_orders_nothing_more(stack: Stack, journal: Path, emulator: Emulator) -> None:

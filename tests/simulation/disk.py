@@ -82,6 +82,9 @@ class DiskIntents:
             if intent.owner == owner and self._disk.locks.get(key, self._process) != self._process
         ]
 
+    def abandoned(self) -> list[Intent]:
+        return [entry.intent for entry in self.look() if not entry.held]
+
     def look(self, *, aside: object = None) -> list[OpenIntent]:
         """Every open intent, oldest first."""
         found = [OpenIntent(intent, key in self._disk.locks) for key, intent in self._disk.records.items()]

@@ -55,6 +55,8 @@ FOREIGN = ("prefix", "other stack", "same mark", "mark alone", "other tenant")
 NAMESAKE = "dead namesake"
 """Kinds of clusters that look like ours and are not; see `world.foreign_name`."""
 _LABELS = ("order", "order", "order", "list", "ttl", "delete", "open", "note", "close", "save", "version", "me")
+_PROGRAMS = (("train",), ("eval",), ("eval",), ("train", "eval"))
+"""The resources that a program has from one step to the next: one is renamed, goes, or comes back."""
 _VERBS = ("up", "up", "up", "up", "destroy", "refresh", "sweep", "sweep --stack-export", "recover", "teardown")
 _FINALES = ("up", "up", "destroy", "sweep", "sweep --stack-export", "recover", "teardown")
 _LOST = ("504", "504", "500", "lost", "html", "slow", "drop", "refused", "503", "429")
@@ -70,6 +72,7 @@ def schedule_of(seed: int) -> Schedule:
     nodes = 3 if draw() < 0.1 else 2
     # Drawn apart, so that a seed's other draws do not depend on it.
     keys = random.Random(f"keys of {seed}")
+    programs = random.Random(f"programs of {seed}")
     steps = []
     for place in range(rng.choice((1, 1, 2, 2, 2, 3, 4))):
         verb = "up" if place == 0 else rng.choice(_VERBS)
@@ -77,6 +80,8 @@ def schedule_of(seed: int) -> Schedule:
             nodes = 5 - nodes
         if place and draw() < 0.1:
             ttl = rng.choice(("8h", "30h", None))
+        if place and programs.random() < 0.12:
+            resources = programs.choice(_PROGRAMS)
         steps.append(
             Step(
                 verb,

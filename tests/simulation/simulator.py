@@ -112,6 +112,7 @@ def play(world: World, step: Step, verdict: Verdict) -> bool:
 def _recover(world: World, verdict: Verdict) -> None:
     """The schedule's recovery, as a person does it: what says that it is not done is run again later.
 
+    An `up` that names an interrupted order of a resource that its program lacks is followed by the sweep that it names.
     Where the journal was lost, the state's pending operations are settled first, and a name that an error told to sweep
     by is swept once nothing can arrive any more.
     """
@@ -122,7 +123,7 @@ def _recover(world: World, verdict: Verdict) -> None:
         verbs.insert(0, "recover")
     if (bare or world.network.disks > 1) and world.names_told:
         verbs.insert(0, "sweep --name-prefix")
-    for verb in verbs:
+    for verb in verbs:  # grows by what an `up` tells to run after it
         wait = _BETWEEN if verb == "sweep --name-prefix" else 0.0
         step = replace(last, verb=verb, wait=wait, kill=None, faults=(), bare=bare, foreign_key=False)
         for _ in range(_TRIES):
@@ -134,6 +135,8 @@ def _recover(world: World, verdict: Verdict) -> None:
         else:
             verdict.wrong += 1
             verdict.notes.append(f"{verb} does not come to an end: {world.told[-1:]}")
+        if verb == "up" and any("run `pulumi stack export" in line for line in world.told):
+            verbs.append("sweep --stack-export")
         bare = False
 
 

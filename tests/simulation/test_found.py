@@ -40,6 +40,19 @@ FOUND = {
         ),
         finale="teardown",
     ),
+    "a cluster that has ended has the name that the program chose, and keeps the state from being settled": Schedule(
+        (Step(kill=Kill("list", 0)),), finale="recover", named=True, foreign=(NAMESAKE,)
+    ),
+    "the resource of an interrupted order is renamed": Schedule(
+        (KILLED_AFTER_ORDER, Step("up", wait=400.0, resources=("eval",)))
+    ),
+    "an interrupted order's resource leaves a program whose other cluster runs on": Schedule(
+        (
+            Step("up", resources=("eval",)),
+            Step("up", kill=Kill("order", 0, "after"), resources=("eval", "train")),
+            Step("refresh", resources=("eval",)),
+        ),
+    ),
 }
 
 

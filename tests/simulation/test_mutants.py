@@ -12,7 +12,7 @@ import pytest
 
 from pulumi_lium.api import Conflict
 from pulumi_lium.api.errors import LiumError
-from pulumi_lium.lifecycle import abandoned, diff, order, read, remove, settle
+from pulumi_lium.lifecycle import abandoned, context, diff, order, read, remove, settle
 from pulumi_lium.lifecycle.intents import NullIntents
 from pulumi_lium.lifecycle.members import by_rank, members_of
 from pulumi_lium.recovery import recover, survey
@@ -57,6 +57,12 @@ def no_intent_is_written() -> Iterator[dict[str, Any]]:
 @mutant("doubles", within=400)
 def open_intents_are_not_settled_before_an_order() -> Iterator[dict[str, Any]]:
     with patch.object(order, "resume", lambda *arguments: None):
+        yield {}
+
+
+@mutant("wrong", within=600)
+def an_interrupted_order_of_another_resource_is_not_named() -> Iterator[dict[str, Any]]:
+    with patch.object(context.Handled, "untold", lambda *arguments: []):
         yield {}
 
 

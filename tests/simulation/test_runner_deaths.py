@@ -13,8 +13,11 @@
 from __future__ import annotations
 
 import random
+from datetime import datetime
 
 import pytest
+
+from pulumi_lium.emulator.state import DEBIT_SECONDS
 
 from .network import LATENCY, Fault
 from .points import ANY, Kill
@@ -45,7 +48,7 @@ def _life(seed: int) -> tuple[Schedule, int]:
 
 @pytest.mark.parametrize("first", range(0, DEATHS, BLOCK))
 def test_what_has_a_removal_time_bills_no_longer(first: int) -> None:
-    unbounded = 0
+    unbounded = bounded = 0
     for seed in range(first, first + BLOCK):
         schedule, ttl = _life(seed)
         world = World(schedule)
@@ -58,13 +61,21 @@ def test_what_has_a_removal_time_bills_no_longer(first: int) -> None:
         world.market.advance_to(ordered_at + ttl + _LATE)
         still = {row["id"] for row in world.market.list_pods("sk_ours")} & world.network.our_pods.keys()
         assert still == set(without), f"seed {seed}"
+        # Past the next debit, by which a pod that ran on would be charged.
+        world.market.advance_to(world.clock.at + ttl + _LATE + 2 * DEBIT_SECONDS)
+        charges = [row for row in world.market.state()["ledger"] if row["pod"] in {row["id"] for row in rows}]
+        for row in charges:
+            if row["pod"] not in without:
+                assert datetime.fromisoformat(row["to"]).timestamp() <= ordered_at + ttl + _LATE, f"seed {seed}"
+                bounded += 1
         if without:
             unbounded += 1
             if answered and not any(fault.label == "ttl" for fault in schedule.steps[0].faults):
                 # Died between the order and the last removal time, with nothing in between.
                 assert died_at - ordered_at <= LATENCY * (len(rows) + 1) + 1e-6, f"seed {seed}"
     print(f"{unbounded} of {BLOCK} deaths struck before every pod had its removal time")
-    assert 0 < unbounded < BLOCK / 3
+    assert 0 < unbounded < BLOCK / 5
+    assert bounded > BLOCK
 
 
 def test_a_death_after_the_order_returned_leaves_nothing_unbounded() -> None:

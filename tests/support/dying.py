@@ -68,9 +68,12 @@ class Process:
 
     def order(self, **inputs: Any) -> Created:
         """Check and create, as the engine calls them for a resource that its state does not hold."""
+        return order(self.ctx, self.check(**inputs))
+
+    def check(self, **inputs: Any) -> dict[str, Any]:
         checked, failures = check(self.ctx, {}, wanted(**inputs))
         assert failures == []
-        return order(self.ctx, checked)
+        return checked
 
     def order_and_die(self, **inputs: Any) -> None:
         with suppress(Killed):

@@ -14,6 +14,7 @@ from pulumi_lium.engine_watch import EngineGone
 from pulumi_lium.lifecycle.diff import diff
 from pulumi_lium.lifecycle.errors import OperationFailed
 from pulumi_lium.lifecycle.order import order
+from pulumi_lium.lifecycle.remove import remove
 from pulumi_lium.recovery.intents import FileIntents, IntentLogError
 from tests.support.dying import RENT, Killed, Process, at
 from tests.support.world import START, World, public_key, scenario
@@ -136,6 +137,51 @@ def test_of_several_interrupted_orders_one_is_taken_over_and_the_others_are_remo
     assert len(clusters(world)) == 2
     created = Process(world, folder, seed=6).order()
     assert clusters(world) == [created.cluster_id]
+
+
+def test_an_interrupted_order_of_a_resource_that_left_the_program_is_named(world: World, folder: Path) -> None:
+    """Once, with its price and the command that settles it; neither a living process's nor another stack's is."""
+    unsent = at("POST", RENT, "before")
+    Process(world, folder, dies_at=at("POST", RENT, "after")).order_and_die(owner="acme/web/dev/eval")
+    Process(world, folder, seed=6, dies_at=unsent).order_and_die(owner="acme/web/prod/eval")
+    alive = Process(world, folder, seed=7, dies_at=at("POST", RENT, "before"))
+    with pytest.raises(Killed):
+        alive.order(owner="acme/web/dev/serve")
+    lost = clusters(world)
+    process = Process(world, folder, seed=8)
+    created = process.order()
+    assert diff(process.ctx, created.cluster_id, created.state, created.state["requested"]).replaces == {}
+    remove(process.ctx, created.cluster_id, created.state)
+    (line,) = [line for line in process.told if "was interrupted" in line]
+    assert "(resource acme/web/dev/eval)" in line
+    assert "$32.00 an hour" in line
+    assert "pulumi-lium sweep --stack-export stack.json --yes" in line
+    assert clusters(world) == lost
+    alive.die()
+
+
+@pytest.mark.parametrize("verb", ["diff", "remove"])
+def test_an_interrupted_order_is_named_where_nothing_is_ordered(world: World, folder: Path, verb: str) -> None:
+    created = Process(world, folder.parent / "other").order()
+    Process(world, folder, seed=6, dies_at=at("POST", RENT, "after")).order_and_die(owner="acme/web/dev/eval")
+    process = Process(world, folder, seed=7)
+    if verb == "diff":
+        diff(process.ctx, created.cluster_id, created.state, created.state["requested"])
+    else:
+        remove(process.ctx, created.cluster_id, created.state)
+    assert process.said("(resource acme/web/dev/eval) was interrupted")
+
+
+def test_the_interrupted_orders_of_one_program_are_settled_and_not_named(world: World, folder: Path) -> None:
+    owners = ("acme/web/dev/train", "acme/web/dev/eval")
+    for seed, owner in enumerate(owners):
+        Process(world, folder, seed=seed, dies_at=at("POST", RENT, "before")).order_and_die(owner=owner)
+    process = Process(world, folder, seed=7)
+    checked = [process.check(owner=owner) for owner in owners]
+    for inputs in checked:
+        order(process.ctx, inputs)
+    assert not process.said("was interrupted: it may be billing")
+    assert len(clusters(world)) == 2
 
 
 def test_a_failed_node_is_not_taken_over(world: World, folder: Path) -> None:

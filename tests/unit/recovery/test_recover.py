@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pulumi_lium.api.errors import LiumError
-from pulumi_lium.lifecycle.errors import OrderUnsettled
+from pulumi_lium.lifecycle.errors import OperationFailed, OrderUnsettled
 from pulumi_lium.lifecycle.order import order
 from pulumi_lium.recovery.export import CLUSTER_TYPE, StackExport, parse_export
 from pulumi_lium.recovery.recover import Step, plan, recover
@@ -57,8 +57,10 @@ class Stack:
         self.document["deployment"].pop("pending_operations", None)
 
 
-def settle(process: Process, export: StackExport, fails: LiumError | None = None) -> tuple[list[Step], dict[str, Any]]:
-    stack: Any = Stack(export, fails)
+def settle(
+    process: Process, export: StackExport, fails: LiumError | None = None, *, stack: Any = None
+) -> tuple[list[Step], dict[str, Any]]:
+    stack = stack or Stack(export, fails)
     steps = recover(
         stack,
         lambda account: replace(process.ctx),
@@ -104,10 +106,9 @@ def test_a_chosen_name_does_not_tell_whose_a_cluster_is(world: World, tmp_path: 
         return replace(process.ctx)
 
     (planned,) = plan(contexts, process.intents, export)
-    (step,), _ = settle(process, export)
-    assert planned.action == step.action == "leave"
-    assert another.cluster_id in str(step)
-    assert "sweep --name-prefix train" in str(step)
+    assert planned.action == "leave"
+    assert another.cluster_id in str(planned)
+    assert "sweep --name-prefix train" in str(planned)
     assert {pod["cluster_id"] for pod in world.listed()} == {another.cluster_id}
 
     found = survey(contexts, process.intents, export=export)
@@ -118,6 +119,32 @@ def test_a_chosen_name_does_not_tell_whose_a_cluster_is(world: World, tmp_path: 
     found = survey(contexts, process.intents, export=export, name_prefix="train")
     assert still_open(found, clean(contexts, process.intents, found)) == []
     assert world.listed() == []
+
+
+def test_a_create_of_a_chosen_name_stays_in_the_state_until_a_person_has_settled_it(
+    world: World, tmp_path: Path
+) -> None:
+    """The engine forgets every pending operation when it imports, and nothing else tells of the cluster."""
+    chosen, made = cut_off(world, tmp_path / "first", name="train"), cut_off(world, tmp_path / "second")
+    clusters = {pod["cluster_id"] for pod in world.listed()}
+    assert len(clusters) == 2
+    process, export = Process(world, tmp_path / "new", seed=9), exported(world, chosen, made)
+    stack: Any = Stack(export)
+    for _ in range(2):
+        with pytest.raises(
+            OperationFailed, match=r"leave alone train \(cluster .*\$32\.00 an hour.*--name-prefix train"
+        ):
+            settle(process, export, stack=stack)
+    assert stack.document == export.document
+    assert {pod["cluster_id"] for pod in world.listed()} == clusters
+
+    found = survey(lambda account: replace(process.ctx), process.intents, export=export, name_prefix="train")
+    mine = replace(found, findings=tuple(finding for finding in found.findings if finding.name == "train"))
+    clean(lambda account: replace(process.ctx), process.intents, mine)
+    steps, document = settle(process, export)
+    assert {step.intent.pod_name: step.action for step in steps} == {"train": "drop", made["name"]: "adopt"}
+    (resource,) = document["deployment"]["resources"]
+    assert {pod["cluster_id"] for pod in world.listed()} == {resource["id"]}
 
 
 def test_a_create_whose_cluster_the_state_holds_is_dropped_at_once(world: World, tmp_path: Path) -> None:
