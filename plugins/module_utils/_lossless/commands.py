@@ -7,7 +7,7 @@ For internal use of the collection; may change in any release.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.policy import Target
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.rails import BNXT, MLX5, Leg
@@ -16,13 +16,38 @@ from ansible_collections.lium.cluster.plugins.module_utils._lossless.sources imp
 
 MLNX_QOS, DCB = "mlnx_qos", "dcb"
 
+#: The part of all receive buffers that is left to traffic that may be dropped.
+_LOSSY_PART = 1 / 8
+
 
 def set_pfc(leg: Leg, tool: str, priorities: Iterable[int]) -> list[str]:
     wanted = set(priorities)
     if tool == MLNX_QOS:
-        return [f"mlnx_qos -i {leg.netdev} --pfc {','.join('1' if number in wanted else '0' for number in PRIORITIES)}"]
+        return [f"mlnx_qos -i {leg.netdev} --pfc {_flags(wanted)}"]
     on = "".join(f" {number}:on" for number in sorted(wanted))
     return [f"dcb pfc set dev {leg.netdev} prio-pfc all:off{on}"]
+
+
+def _flags(priorities: Iterable[int]) -> str:
+    wanted = set(priorities)
+    return ",".join("1" if number in wanted else "0" for number in PRIORITIES)
+
+
+def set_cable_length(leg: Leg, tool: str, metres: int, pfc: Iterable[int]) -> list[str]:
+    """``mlnx_qos`` writes it together with PFC, and would turn PFC off where only the length is named."""
+    if tool == MLNX_QOS:
+        return [f"mlnx_qos -i {leg.netdev} --pfc {_flags(pfc)} --cable_len {metres}"]
+    return [f"dcb pfc set dev {leg.netdev} delay {metres}"]
+
+
+def set_buffers(leg: Leg, tool: str, lossless: Iterable[int], sizes: Sequence[int]) -> list[str]:
+    """The lossless priorities get buffer 1, all others share buffer 0. ``sizes`` now, in bytes: no more is given out."""
+    bulk = int(sum(sizes) * _LOSSY_PART)
+    room = sum(sizes) - bulk
+    if tool == MLNX_QOS:
+        return [f"mlnx_qos -i {leg.netdev} --prio2buffer {_flags(lossless)} --buffer_size {bulk},{room},0,0,0,0,0,0"]
+    own = "".join(f" {number}:1" for number in sorted(set(lossless)))
+    return [f"dcb buffer set dev {leg.netdev} prio-buffer all:0{own} buffer-size all:0 0:{bulk} 1:{room}"]
 
 
 def set_trust(leg: Leg, tool: str, mode: str) -> list[str]:

@@ -62,9 +62,9 @@ def numbers(values: Iterable[int]) -> str:
     return ",".join(map(str, sorted(values))) or "none"
 
 
-def tool_of(reading: Reading) -> str:
+def tool_of(reading: Reading, fact: str = "pfc") -> str:
     """The tool that this leg is set with: the one that could read it."""
-    return commands.MLNX_QOS if reading.told_by.get("pfc") == commands.MLNX_QOS else commands.DCB
+    return commands.MLNX_QOS if reading.told_by.get(fact) == commands.MLNX_QOS else commands.DCB
 
 
 def _run(lines: Iterable[str]) -> str:
@@ -222,15 +222,22 @@ def buffers(reading: Reading, target: Target) -> Finding:
     if mine is None or mine >= len(sizes):
         return Finding(UNKNOWN, f"no size of the buffer of priority {target.priority}", make_readable(reading))
     seen = f"priority {target.priority} in buffer {mine} of {sizes[mine]} bytes"
-    netdev = reading.leg.netdev
-    row = ",".join("1" if number == target.priority else "0" for number in range(8))
-    fix = f"{_IDLE}mlnx_qos -i {netdev} --prio2buffer {row}, and give buffer 1 room with --buffer_size"
+    fix = _run(commands.set_buffers(reading.leg, tool_of(reading, "buffer_sizes"), target.pfc, sizes))
     if sizes[mine] == 0:
         return Finding(MUST_FIX, seen, fix)
-    if target.cable_length is not None and (settings.cable_length or 0) < target.cable_length:
-        longer = f"{_IDLE}mlnx_qos -i {netdev} --cable_len {target.cable_length}"
-        return Finding(WARN, f"{seen}, cable length {settings.cable_length} m", longer)
-    return Finding(WARN, f"{seen}, shared with priority 0", fix) if mine == bulk else Finding(OK, seen)
+    if mine == bulk:
+        return Finding(WARN, f"{seen}, shared with priority 0", fix)
+    if target.cable_length is None:
+        return Finding(OK, seen)
+    if not settings.cable_length:  # 0 is what a driver shows that has no such setting
+        why = reading.why_unknown(("cable_length",))
+        return Finding(UNKNOWN, f"{seen}; for which cable length: {why}", make_readable(reading))
+    seen += f", cable length {settings.cable_length} m"
+    if settings.cable_length >= target.cable_length:
+        return Finding(OK, seen)
+    tool = tool_of(reading, "cable_length")
+    longer = commands.set_cable_length(reading.leg, tool, target.cable_length, settings.pfc or ())
+    return Finding(WARN, f"{seen}, not {target.cable_length} m", _run(longer))
 
 
 def ets(reading: Reading, target: Target) -> Finding:

@@ -113,6 +113,11 @@ def _dcb(what: str, parse: Callable[[str], Settings]) -> Callable[[HostProbe, Le
     return read
 
 
+def _dcb_pfc(probe: HostProbe, leg: Leg) -> Settings:
+    found = _dcb("pfc", dcb.parse_dcb_pfc)(probe, leg)
+    return found if leg.driver == MLX5 else dataclasses.replace(found, cable_length=None)
+
+
 def _niccli(probe: HostProbe, leg: Leg) -> Settings:
     """Three generations of the tool; the newest one that is there answers."""
     if probe.which("niccli") is None:
@@ -254,7 +259,7 @@ SOURCES = (
     Source(
         "mlnx_qos", (*_QOS, "buffer_of", "buffer_sizes", "cable_length", "dcbx", "lldpad"), _mlnx_qos, drivers=(MLX5,)
     ),
-    Source("dcb pfc", ("pfc",), _dcb("pfc", dcb.parse_dcb_pfc)),
+    Source("dcb pfc", ("pfc", "cable_length"), _dcb_pfc),
     Source("dcb app", ("trust", "dscp_map"), _dcb("app", dcb.parse_dcb_app)),
     Source("dcb ets", ("tc_of", "tsa", "bandwidth"), _dcb("ets", dcb.parse_dcb_ets)),
     Source("dcb buffer", ("buffer_of", "buffer_sizes"), _dcb("buffer", dcb.parse_dcb_buffer), drivers=(MLX5,)),

@@ -115,7 +115,7 @@ FAULTS = [
         "roce.buffers",
         "MUST_FIX",
         "buffers",
-        "--prio2buffer 0,0,0,1,0,0,0,0",
+        f"mlnx_qos -i {NETDEV} --prio2buffer 0,0,0,1,0,0,0,0 --buffer_size 32868,230076,0,0,0,0,0,0",
         ("19872,243072,", "262944,0,"),
     ),
     qos(
@@ -123,8 +123,17 @@ FAULTS = [
         "roce.buffers",
         "WARN",
         None,
-        "--prio2buffer",
+        f"mlnx_qos -i {NETDEV} --prio2buffer 0,0,0,1,0,0,0,0 --buffer_size 32868,230076,0,0,0,0,0,0",
         ("buffer      0   0   0   1", "buffer      0   0   0   0"),
+    ),
+    Fault(
+        "long_cable",
+        "roce.buffers",
+        "WARN",
+        None,
+        # Named alone, the length would turn PFC off.
+        f"mlnx_qos -i {NETDEV} --pfc 0,0,0,1,0,0,0,0 --cable_len 30",
+        options=(("cable_length", 30),),
     ),
     qos(
         "no_share",

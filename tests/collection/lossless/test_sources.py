@@ -79,6 +79,37 @@ def test_mlx5_without_the_vendors_tool(text_only: bool, tmp_path: Path) -> None:
     assert record.evidence_source == "dcb app"
 
 
+@pytest.mark.parametrize(
+    ("buffers", "pfc", "status", "said", "fix"),
+    [
+        ("", "delay 30", "OK", "cable length 30 m", ""),
+        ("", "delay 7", "WARN", "cable length 7 m, not 20 m", f"dcb pfc set dev {NETDEV} delay 20"),
+        ("", "delay 0", "UNKNOWN", "for which cable length", "Install iproute2"),
+        ("", "", "UNKNOWN", "dcb pfc does not show it", "Install iproute2"),
+        (
+            "3:0",
+            "delay 30",
+            "WARN",
+            "shared with priority 0",
+            f"dcb buffer set dev {NETDEV} prio-buffer all:0 3:1 buffer-size all:0 0:32868 1:230076",
+        ),
+    ],
+    ids=["long enough", "too short", "no such setting", "not shown", "shared"],
+)
+def test_buffers_and_cable_without_the_vendors_tool(
+    buffers: str, pfc: str, status: str, said: str, fix: str, tmp_path: Path
+) -> None:
+    """What is not read is not 0 metres, and the way to mend it is the tool that is there."""
+    host = lossless_host()
+    del host.commands[f"mlnx_qos -i {NETDEV}"]
+    for what, text in DCB_TEXT.items():
+        host.answer(f"dcb -N {what} show dev {NETDEV}", text.replace("delay 7", pfc).replace("3:1", buffers or "3:1"))
+        host.answer(f"dcb -j {what} show dev {NETDEV}", "prio-pfc words")
+    record = records(host, tmp_path / "host", cable_length=20)["roce.buffers"]
+    assert (record.status, said in record.observed, fix in (record.remediation or "")) == (status, True, True), record
+    assert "mlnx_qos -i" not in (record.remediation or "")
+
+
 def test_an_early_dcb_knows_less(tmp_path: Path) -> None:
     """Its missing command makes trust and DSCP unknown, not PFC."""
     host = lossless_host("bnxt_en")
