@@ -50,6 +50,33 @@ def set_buffers(leg: Leg, tool: str, lossless: Iterable[int], sizes: Sequence[in
     return [f"dcb buffer set dev {leg.netdev} prio-buffer all:0{own} buffer-size all:0 0:{bulk} 1:{room}"]
 
 
+def set_ets(leg: Leg, tool: str, lossless: Iterable[int], cnp: int) -> list[str]:
+    """A traffic class for each lossless priority and one for CNPs, above the one of everything else, which is 0.
+
+    CNPs are served strictly, all others share the bandwidth in equal parts. With two lossless priorities these are four
+    classes, as many as any card has.
+    """
+    own = sorted(set(lossless) - {0})
+    tc_of = {priority: tc for tc, priority in enumerate(own, start=1)}
+    shared = [0, *tc_of.values()]
+    if cnp:  # else they belong to everything else
+        tc_of.setdefault(cnp, len(shared))
+    share = 100 // len(shared)
+    shares = {tc: share for tc in shared} | {0: 100 - share * (len(shared) - 1)}
+    if tool == MLNX_QOS:
+        rows = {
+            "prio_tc": [tc_of.get(priority, 0) for priority in PRIORITIES],
+            "tsa": ["ets" if tc in shares else "strict" for tc in PRIORITIES],
+            "tcbw": [shares.get(tc, 0) for tc in PRIORITIES],
+        }
+        options = " ".join(f"--{name} {','.join(map(str, row))}" for name, row in rows.items())
+        return [f"mlnx_qos -i {leg.netdev} {options}"]
+    classes = "".join(f" {priority}:{tc}" for priority, tc in sorted(tc_of.items()))
+    served = "".join(f" {tc}:ets" for tc in shares)
+    parts = "".join(f" {tc}:{part}" for tc, part in shares.items())
+    return [f"dcb ets set dev {leg.netdev} prio-tc all:0{classes} tc-tsa all:strict{served} tc-bw all:0{parts}"]
+
+
 def set_trust(leg: Leg, tool: str, mode: str) -> list[str]:
     """``dcb`` has no word for it: the first DSCP entry makes the driver trust DSCP, and no entry takes it back."""
     if tool == MLNX_QOS:

@@ -99,8 +99,16 @@ def trust(reading: Reading, target: Target) -> Finding:
 
 
 def _map_lines(reading: Reading, target: Target) -> list[str]:
-    wanted = {target.dscp: target.priority, target.cnp_dscp: target.cnp_priorities[0]}
+    wanted = {target.dscp: target.priority, target.cnp_dscp: _cnp_priority(reading, target)}
     return commands.set_dscp(reading.leg, tool_of(reading), wanted)
+
+
+def _cnp_priority(reading: Reading, target: Target) -> int:
+    return target.cnp_priority(reading.settings.cnp_priority)
+
+
+def _ets_lines(reading: Reading, target: Target) -> list[str]:
+    return commands.set_ets(reading.leg, tool_of(reading, "tsa"), target.pfc, _cnp_priority(reading, target))
 
 
 def dscp_map(reading: Reading, target: Target) -> Finding:
@@ -191,7 +199,7 @@ def cnp(reading: Reading, target: Target) -> Finding:
         return Finding(UNKNOWN, f"{seen}; whether its queue is strict: {why}", make_readable(reading))
     served = settings.tsa.get(settings.tc_of.get(priority, -1), "unknown")
     if served != "strict":
-        return Finding(WARN, f"{seen}, served as {served}", f"Serve priority {priority} strictly (tsa strict)")
+        return Finding(WARN, f"{seen}, served as {served}", _run(_ets_lines(reading, target)))
     return Finding(OK, f"{seen}, strict")
 
 
@@ -251,9 +259,7 @@ def ets(reading: Reading, target: Target) -> Finding:
         [number for number, tc in tc_of.items() if tc == mine and number != target.priority],
     )
     seen = f"priority {target.priority} in traffic class {mine}, {tsa[mine]}" + ("" if share is None else f" {share} %")
-    fix = (
-        f"Give priority {target.priority} a traffic class of its own, ets with at least {MIN_SHARE} % of the bandwidth"
-    )
+    fix = _run(_ets_lines(reading, target))
     if tsa[mine] == "ets" and share == 0:
         return Finding(MUST_FIX, seen, fix)
     if others:

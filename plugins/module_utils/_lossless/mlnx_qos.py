@@ -45,7 +45,7 @@ def parse_mlnx_qos(text: str) -> Settings:
         dscp_map=_dscp_map(lines) if trust == DSCP else {} if trust == PCP else None,
         tc_of=tc_of or None,
         tsa=tsa or None,
-        bandwidth=bandwidth or None,
+        bandwidth=bandwidth if tsa else None,
         buffer_of=buffer_of,
         buffer_sizes=_buffer_sizes(_after(lines, "Receive buffer size (bytes):")),
         cable_length=None if cable is None else parse_int(TOOL, cable),

@@ -67,6 +67,10 @@ class Target:
         """The byte to force: DSCP 26 with ECT(0) is 106."""
         return self.dscp << 2 | ECT if self.dscp else 0
 
+    def cnp_priority(self, now: int | None) -> int:
+        """The priority that CNPs are to have: the one they have, where the site is as content with it."""
+        return now if now is not None and now in self.cnp_priorities else self.cnp_priorities[0]
+
     @property
     def ecn_only(self) -> bool:
         return self.mode == ECN_ONLY

@@ -69,6 +69,13 @@ def tree(
 
 ENABLED = "enabled     0   0   0   1   0   0   0   0"
 PFC_FIX = f"mlnx_qos -i {NETDEV} --pfc 0,0,0,1,0,0,0,0"
+ETS_FIX = (
+    f"mlnx_qos -i {NETDEV} --prio_tc 0,0,0,1,0,0,2,0"
+    " --tsa ets,ets,strict,strict,strict,strict,strict,strict --tcbw 50,50,0,0,0,0,0,0"
+)
+ETS_FIX_DCB = (
+    f"dcb ets set dev {NETDEV} prio-tc all:0 3:1 6:2 tc-tsa all:strict 0:ets 1:ets tc-bw all:0 0:50 1:50"
+)
 ECN_FIX = f"echo 1 > {ECN}/roce_np/enable/3; echo 1 > {ECN}/roce_rp/enable/3"
 PAUSE = f"ethtool -a {NETDEV}"
 PAUSE_FIX = f"ethtool -A {NETDEV} autoneg off rx off tx off"
@@ -140,7 +147,7 @@ FAULTS = [
         "roce.ets",
         "MUST_FIX",
         "buffers",
-        "a traffic class of its own",
+        ETS_FIX,
         ("tc: 3 ratelimit: unlimited, tsa: ets, bw: 50%", "tc: 3 ratelimit: unlimited, tsa: ets, bw: 0%"),
     ),
     qos(
@@ -148,7 +155,7 @@ FAULTS = [
         "roce.ets",
         "WARN",
         None,
-        "at least 30 %",
+        ETS_FIX,
         ("tc: 3 ratelimit: unlimited, tsa: ets, bw: 50%", "tc: 3 ratelimit: unlimited, tsa: ets, bw: 10%"),
     ),
     qos(
@@ -156,7 +163,7 @@ FAULTS = [
         "roce.ets",
         "WARN",
         None,
-        "of its own",
+        ETS_FIX,
         (
             "\t priority:  7\ntc: 3 ratelimit: unlimited, tsa: ets, bw: 50%\n\t priority:  3",
             "\t priority:  7\n\t priority:  3\ntc: 3 ratelimit: unlimited, tsa: ets, bw: 50%",
@@ -167,7 +174,7 @@ FAULTS = [
         "roce.cnp",
         "WARN",
         None,
-        "strictly",
+        ETS_FIX,
         ("tc: 6 ratelimit: unlimited, tsa: strict", "tc: 6 ratelimit: unlimited, tsa: ets, bw: 0%"),
     ),
     qos(
@@ -287,7 +294,7 @@ FAULTS = [
         "dscp-prio 26:3 48:6",
         "bnxt_en",
     ),
-    dcb("bnxt_small_share", "ets", outputs.dcb_ets(20), "roce.ets", "WARN", None, "30 %", "bnxt_en"),
+    dcb("bnxt_small_share", "ets", outputs.dcb_ets(20), "roce.ets", "WARN", None, ETS_FIX_DCB, "bnxt_en"),
     tree(
         "bnxt_cc_off",
         "roce.ecn",

@@ -123,6 +123,30 @@ def test_an_unset_host_is_told_the_values_of_its_switch(tmp_path: Path) -> None:
     assert '"59": "5"' in records["roce.dcbx_peer"].remediation
 
 
+@pytest.mark.parametrize("allowed", [[3], [3, 4]])
+def test_the_command_for_traffic_classes_mends_them(allowed: list[int], tmp_path: Path) -> None:
+    """The card shows what the command names: nothing is found any more of RoCE's class, nor of that of CNPs."""
+    host = lossless_host()
+    head = outputs.MLNX_QOS.partition("tc: ")[0]
+    rows = "".join(f"tc: {number} ratelimit: unlimited, tsa: vendor\n\t priority:  {number}\n" for number in range(8))
+    host.answer(f"mlnx_qos -i {NETDEV}", head + rows)
+    fixes = by_id(host, tmp_path / "factory", pfc_priorities=allowed)
+    assert (fixes["roce.ets"].status, fixes["roce.cnp"].status) == ("WARN", "WARN")
+    line = fixes["roce.ets"].remediation.partition("mlnx_qos ")[2].partition(". Why: ")[0]
+    words = line.split()
+    assert line in fixes["roce.cnp"].remediation, "one command for both"
+    prio_tc, tsa, shares = (words[words.index(f"--{name}") + 1].split(",") for name in ("prio_tc", "tsa", "tcbw"))
+    assert (sum(map(int, shares)), len({*prio_tc}) <= 4) == (100, True)
+    shown = ""
+    for number in sorted({*map(int, prio_tc)}):
+        bandwidth = f", bw: {shares[number]}%" if tsa[number] == "ets" else ""
+        members = "".join(f"\t priority:  {index}\n" for index in range(8) if prio_tc[index] == str(number))
+        shown += f"tc: {number} ratelimit: unlimited, tsa: {tsa[number]}{bandwidth}\n{members}"
+    host.answer(f"mlnx_qos -i {NETDEV}", head + shown)
+    after = by_id(host, tmp_path / "after", pfc_priorities=allowed)
+    assert (after["roce.ets"].status, after["roce.cnp"].status) == ("OK", "OK"), (line, after["roce.ets"])
+
+
 def test_two_neighbours_that_differ_tell_nothing(tmp_path: Path) -> None:
     host = lossless_host()
     one, other = json.loads(outputs.lldpcli()), json.loads(outputs.lldpcli(pfc="08,10"))

@@ -222,6 +222,17 @@ def test_a_card_from_the_factory_is_made_lossless_and_back(driver: str, tmp_path
     assert host.manager().absent().changes == []
 
 
+def test_broadcoms_own_priority_of_cnps_stays(tmp_path: Path) -> None:
+    """The check is content with 7 on these cards: neither the map nor the CNPs are led to 6."""
+    host = LiveHost("bnxt_en", tmp_path)
+    host.entries = {26: 3, 48: 7}
+    folder = tmp_path / "sys/kernel/config/bnxt_re/bnxt_re0/ports/1/cc"
+    for name, text in (("cnp_prio", "0x7"), ("cnp_dscp", "0x30")):
+        (folder / name).write_text(text)
+    host.present()
+    assert (host.entries, (folder / "cnp_prio").read_text()) == ({26: 3, 48: 7}, "0x7")
+
+
 def test_only_what_differs_is_written(tmp_path: Path) -> None:
     host = LiveHost("mlx5_core", tmp_path)
     host.present()
