@@ -145,23 +145,79 @@ def _bnxt_cc(leg: Leg, values: Mapping[str, int]) -> str:
     return f"mkdir -p {top} && {writes} && echo 1 > {folder}/apply && rmdir {top}"
 
 
+#: Where switches begin and end to mark, in KB: the values of Onyx's own RoCE mode (host-contract 4.7).
+_ECN_MIN, _ECN_MAX = 150, 1500
+#: The priority that the RoCE modes of Cumulus and Onyx are made for.
+_ROCE_MODE_PRIORITY = 3
+
+
 def switch_text(target: Target, port: str = "PORT") -> dict[str, str]:
-    """What the switch's operator would type for the ports of these hosts, by system (host-contract 4.7)."""
-    priority, dscp = target.priority, target.dscp
-    pfc = ",".join(map(str, sorted(target.pfc)))
-    cumulus = "nv set qos roce mode lossless; nv config apply; check: nv show qos roce"
-    if priority != 3:
-        cumulus = f"nv set qos pfc default-global switch-priority {priority}; {cumulus}"
-    return {
-        "Cumulus": cumulus,
-        "SONiC": (
-            f'PORT_QOS_MAP|{port} pfc_enable "{pfc}"; DSCP_TO_TC_MAP "{dscp}": "{priority}"; WRED_PROFILE ecn'
-            ' "ecn_all"; lossless buffer profiles: config qos reload; check: show pfc priority, show ecn'
-        ),
-        "Arista": (
-            f"interface {port}; qos trust dscp; priority-flow-control on; priority-flow-control priority {priority}"
-            f" no-drop; dcbx mode ieee; qos map dscp {dscp} to traffic-class {priority}; check: show"
-            " priority-flow-control status"
-        ),
-        "Onyx": "roce lossless; check: show roce (RoCE mode lossless, PFC enabled)",
-    }
+    """What the switch's operator would type for the ports of these hosts, by system (host-contract 4.7).
+
+    Each sets PFC, where the DSCPs of RoCE and of CNPs lead to, and ECN on the queue of RoCE.
+    """
+    dscps = {target.dscp: target.priority, target.cnp_dscp: target.cnp_priorities[0]}
+    texts = {"Cumulus": _cumulus, "SONiC": _sonic, "Arista": _arista, "Onyx": _onyx}
+    return {system: "; ".join(lines(target.priority, sorted(target.pfc), dscps, port)) for system, lines in texts.items()}
+
+
+def _cumulus(priority: int, pfc: Sequence[int], dscps: Mapping[int, int], port: str) -> list[str]:
+    lines = ["nv set qos roce mode lossless"]
+    if list(pfc) != [_ROCE_MODE_PRIORITY]:
+        lines.append(f"nv set qos pfc default-global switch-priority {','.join(map(str, pfc))}")
+    lines += [f"nv set qos mapping default-global dscp {dscp} switch-priority {to}" for dscp, to in dscps.items()]
+    return [
+        *lines,
+        f"nv set qos egress-queue-mapping default-global switch-priority {priority} traffic-class {priority}",
+        f"nv set qos congestion-control default-global traffic-class {priority} ecn enable",
+        "nv config apply",
+        f"check: nv show qos roce, nv show interface {port} qos roce status",
+    ]
+
+
+def _sonic(priority: int, pfc: Sequence[int], dscps: Mapping[int, int], port: str) -> list[str]:
+    entries = ", ".join(f'"{dscp}": "{to}"' for dscp, to in dscps.items())
+    return [
+        f'PORT_QOS_MAP|{port} pfc_enable "{",".join(map(str, pfc))}"',
+        f"DSCP_TO_TC_MAP {entries}",
+        f'TC_TO_QUEUE_MAP "{priority}": "{priority}"',
+        f'QUEUE|{port}|{priority} wred_profile of a WRED_PROFILE with ecn "ecn_all"',
+        f"lossless buffer profiles for priority {', '.join(map(str, pfc))}: config qos reload",
+        "check: show pfc priority, show ecn",
+    ]
+
+
+def _arista(priority: int, pfc: Sequence[int], dscps: Mapping[int, int], port: str) -> list[str]:
+    return [
+        *(f"qos map dscp {dscp} to traffic-class {to}" for dscp, to in dscps.items()),
+        f"qos map traffic-class {priority} to tx-queue {priority}",
+        f"interface {port}",
+        "qos trust dscp",
+        "priority-flow-control on",
+        *(f"priority-flow-control priority {number} no-drop" for number in pfc),
+        "dcbx mode ieee",
+        f"tx-queue {priority} (uc-tx-queue on some models)",
+        f"random-detect ecn minimum-threshold {_ECN_MIN} kbytes maximum-threshold {_ECN_MAX} kbytes",
+        "check: show priority-flow-control status, show qos interfaces ecn counters queue",
+    ]
+
+
+def _onyx(priority: int, pfc: Sequence[int], dscps: Mapping[int, int], port: str) -> list[str]:
+    """Its RoCE mode knows one priority; for another one PFC and its pool are set one by one."""
+    of_port = f"interface ethernet {port}"
+    lines = ["roce lossless"]
+    if list(pfc) != [_ROCE_MODE_PRIORITY]:
+        lines = [
+            "traffic pool roce type lossless",
+            *(f"traffic pool roce map switch-priority {number}" for number in pfc),
+            "dcb priority-flow-control enable force",
+            *(f"dcb priority-flow-control priority {number} enable" for number in pfc),
+            f"{of_port} dcb priority-flow-control mode on force",
+            f"{of_port} qos trust L3",
+        ]
+    return [
+        *lines,
+        *(f"{of_port} qos map dscp {dscp} to switch-priority {to}" for dscp, to in dscps.items()),
+        f"{of_port} traffic-class {priority} congestion-control ecn minimum-absolute {_ECN_MIN} maximum-absolute {_ECN_MAX}",
+        "check: show roce, show dcb priority-flow-control",
+    ]

@@ -147,6 +147,43 @@ def test_the_command_for_traffic_classes_mends_them(allowed: list[int], tmp_path
     assert (after["roce.ets"].status, after["roce.cnp"].status) == ("OK", "OK"), (line, after["roce.ets"])
 
 
+#: What the texts of each system have on a site: PFC on the priority, the DSCP that leads to it, ECN on its queue.
+SWITCH_TEXTS = {
+    "Cumulus": (
+        "pfc default-global switch-priority {priority};",
+        "mapping default-global dscp {dscp} switch-priority {priority};",
+        "congestion-control default-global traffic-class {priority} ecn enable;",
+    ),
+    "SONiC": ('pfc_enable "{priority}"', '"{dscp}": "{priority}"', 'QUEUE|PORT|{priority} wred_profile'),
+    "Arista": (
+        "priority-flow-control priority {priority} no-drop;",
+        "qos map dscp {dscp} to traffic-class {priority};",
+        "tx-queue {priority} (uc-tx-queue on some models); random-detect ecn minimum-threshold",
+    ),
+    "Onyx": (
+        "dcb priority-flow-control priority {priority} enable;",
+        "qos map dscp {dscp} to switch-priority {priority};",
+        "traffic-class {priority} congestion-control ecn minimum-absolute",
+    ),
+}
+#: These two have a mode for RoCE with PFC on priority 3.
+ROCE_MODES = {"Cumulus": "nv set qos roce mode lossless;", "Onyx": "roce lossless;"}
+
+
+@pytest.mark.parametrize(("priority", "dscp"), [(5, 59), (3, 26), (3, 40)])
+def test_the_operator_of_the_switch_gets_priority_dscp_and_ecn(priority: int, dscp: int, tmp_path: Path) -> None:
+    host = lossless_host()
+    host.answer(PEER, outputs.lldpcli(pfc="08,00"))
+    found = look(host, tmp_path / "host", priority=priority, dscp=dscp)
+    texts = found.facts["lossless"]["switch"]
+    assert set(texts) == set(SWITCH_TEXTS)
+    for system, parts in SWITCH_TEXTS.items():
+        pfc, *others = (part.format(priority=priority, dscp=dscp) for part in parts)
+        assert (ROCE_MODES.get(system, pfc) if priority == 3 else pfc) in texts[system]
+        assert [part for part in others if part not in texts[system]] == []
+        assert f"{system}: {texts[system]}" in {row.id: row for row in found.records}["roce.dcbx_peer"].remediation
+
+
 def test_two_neighbours_that_differ_tell_nothing(tmp_path: Path) -> None:
     host = lossless_host()
     one, other = json.loads(outputs.lldpcli()), json.loads(outputs.lldpcli(pfc="08,10"))
