@@ -382,10 +382,11 @@ def test_a_host_for_confidential_vms_is_left_alone(tmp_path: Path) -> None:
     assert (outcome.changes, "confidential" in outcome.left[0]) == ([], True)
 
 
-def test_the_unit_comes_after_the_network(tmp_path: Path) -> None:
+def test_the_unit_comes_after_the_network_and_before_the_pods(tmp_path: Path) -> None:
     host = LiveHost("ice", tmp_path)
     host.present()
     text = (tmp_path / "etc/systemd/system" / UNIT).read_text()
     assert "After=network-online.target" in text
+    assert "Before=docker.service" in text, "Docker starts the pods of a rental again at boot"
     assert f"ExecStart={SCRIPT}" in text
     assert (tmp_path / SCRIPT.lstrip("/")).stat().st_mode & 0o777 == 0o755
