@@ -34,7 +34,7 @@ options:
     description: The priority of congestion notifications. Without it V(6), and on cards of Broadcom V(7) as well.
     type: int
   pfc_priorities:
-    description: All priorities that may be lossless. Without it that of RoCE alone.
+    description: All priorities that may be lossless, two at most. Without it that of RoCE alone.
     type: list
     elements: int
   mode:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ansible_collections.lium.cluster.plugins.module_utils._lossless import commands
-from ansible_collections.lium.cluster.plugins.module_utils._lossless.policy import ECT_BITS, Target
+from ansible_collections.lium.cluster.plugins.module_utils._lossless.policy import ECT_BITS, MAX_LOSSLESS, Target
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.rails import MLX5
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.settings import (
     DSCP,
@@ -23,7 +23,6 @@ from ansible_collections.lium.cluster.plugins.module_utils._record import MUST_F
 
 #: The least share of the bandwidth that RoCE's traffic class should have, in percent.
 MIN_SHARE = 30
-_MAX_LOSSLESS = 2
 _IDLE = "On an idle host: "
 
 
@@ -85,7 +84,7 @@ def pfc(reading: Reading, target: Target) -> Finding:
 
 
 def _too_many(on: frozenset[int]) -> str:
-    return f", {len(on)} lossless priorities" if len(on) > _MAX_LOSSLESS else ""
+    return f", {len(on)} lossless priorities" if len(on) > MAX_LOSSLESS else ""
 
 
 def trust(reading: Reading, target: Target) -> Finding:

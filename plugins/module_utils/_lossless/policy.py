@@ -23,6 +23,9 @@ from ansible_collections.lium.cluster.plugins.module_utils._lossless.settings im
 LOSSLESS, ECN_ONLY = "lossless", "ecn_only"
 MODES = (LOSSLESS, ECN_ONLY)
 
+#: Cards have room for two lossless priorities; with more, pause frames come too late for all of them.
+MAX_LOSSLESS = 2
+
 #: What most fabrics use, where neither the site nor the host says otherwise.
 _PRIORITY, _DSCP, _CNP_DSCP = 3, 26, 48
 _CNP_PRIORITY = 6
@@ -108,6 +111,9 @@ class Policy:
         for value in values["pfc_priorities"] or ():
             if value not in PRIORITIES:
                 raise PolicyError(f"pfc_priorities: {value} is not in 0 to 7")
+        if len({*(values["pfc_priorities"] or ())}) > MAX_LOSSLESS:
+            listed = ", ".join(map(str, values["pfc_priorities"]))
+            raise PolicyError(f"pfc_priorities: {listed} are more than {MAX_LOSSLESS}, which is what cards have room for")
         policy = cls(**values)
         pfc = policy.pfc_priorities
         if pfc is not None and (policy.priority if policy.priority is not None else _PRIORITY) not in pfc:

@@ -324,6 +324,7 @@ def test_a_vlan_that_tags_the_priority_is_enough_for_pcp(tmp_path: Path) -> None
         ({"dscp": 64}, "dscp: 64 is not in 0 to 63"),
         ({"pfc_priorities": [4]}, "the priority of RoCE is not among them"),
         ({"pfc_priorities": [3, 9]}, "9 is not in 0 to 7"),
+        ({"pfc_priorities": [3, 4, 5]}, "pfc_priorities: 3, 4, 5 are more than 2"),
         ({"mode": "best"}, "none of lossless, ecn_only"),
     ],
 )
