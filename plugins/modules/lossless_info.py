@@ -77,9 +77,9 @@ status:
   type: str
 facts:
   description:
-    - In C(lossless) the verdict (C(lossless), C(lossy), C(unknown)) with its confidence (C(host_only),
-      C(host_and_peer), C(exercised)), the same of each rail with the broken link, and the commands for switches by
-      system.
+    - In C(lossless) the verdict (C(lossless), C(lossy), C(unknown), and C(not_applicable) for a host that has ports of
+      InfiniBand or iWARP alone) with its confidence (C(host_only), C(host_and_peer), C(exercised)), the same of each
+      rail with the broken link, and the commands for switches by system.
   returned: success
   type: dict
 """

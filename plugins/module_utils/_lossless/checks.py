@@ -130,7 +130,7 @@ def _grouped(rows: Sequence[tuple[str, str]]) -> str:
 
 def lossless_facts(rails: Rails, legs: Sequence[LegVerdict]) -> dict[str, Any]:
     """JSON types only: the verdict of host and rails, and the settings that all hosts of a fabric must share."""
-    verdict, confidence = host_verdict(legs)
+    verdict, confidence = host_verdict(legs, rails.not_applicable)
     return {
         "verdict": verdict,
         "confidence": confidence,
