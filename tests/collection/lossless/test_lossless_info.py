@@ -280,6 +280,40 @@ def test_garbage_is_never_ok(data: st.DataObject, tmp_path: Path) -> None:
     assert records["roce.lossless"].status in ("UNKNOWN", "MUST_FIX")
 
 
+#: Sources of a lossy host by driver, as text that damage may make look like that of a lossless one.
+LOSSY: dict[str, dict[str, str]] = {
+    "mlx5_core": {
+        f"mlnx_qos -i {NETDEV}": outputs.MLNX_QOS.replace(ENABLED, ENABLED.replace("1", "0")),
+        f"dcb -j pfc show dev {NETDEV}": outputs.dcb_pfc(),
+    },
+    "bnxt_en": {
+        f"dcb -j pfc show dev {NETDEV}": outputs.dcb_pfc(),
+        f"dcb -N pfc show dev {NETDEV}": "pfc-cap 8 macsec-bypass off delay 7 \nprio-pfc "
+        + " ".join(f"{number}:off" for number in range(8)),
+        f"bnxtqos -dev={NETDEV} get_qos": "IEEE 8021QAZ PFC TLV:\n         PFC enabled: none\n",
+    },
+    "ice": {
+        f"dcb -j pfc show dev {NETDEV}": outputs.dcb_pfc(),
+        f"lldptool -ti {NETDEV}": "IEEE 8021QAZ PFC TLV\n\t Willing: yes\n\t PFC enabled: none\n",
+    },
+}
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_damaged_output_never_makes_a_lossy_host_lossless(data: st.DataObject, tmp_path: Path) -> None:
+    """Cut off, written over or with a hole. No letter or digit is put in: with those it may be a good answer again."""
+    driver = data.draw(st.sampled_from(DRIVERS))
+    host = lossless_host(driver)
+    for line, text in LOSSY[driver].items():
+        start, length = data.draw(st.integers(0, len(text))), data.draw(st.integers(0, len(text)))
+        filling = data.draw(st.text("\n\t ,:;{}[]\"-#\0", max_size=6))
+        host.answer(line, text[:start] + filling + text[start + length :])
+    found = look_at_lossless(_rewritten(host, tmp_path / driver), site_options(host))
+    assert found.facts["lossless"]["verdict"] != "lossless", host.commands
+    assert {row.id: row.status for row in found.records}["roce.pfc"] in ("UNKNOWN", "MUST_FIX")
+
+
 def _rewritten(host: RecordedHost, folder: Path) -> HostProbe:
     """As `write`, but over what was written before."""
     if not folder.exists():
