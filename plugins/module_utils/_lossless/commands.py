@@ -41,7 +41,7 @@ def set_cable_length(leg: Leg, tool: str, metres: int, pfc: Iterable[int]) -> li
 
 
 def set_buffers(leg: Leg, tool: str, lossless: Iterable[int], sizes: Sequence[int]) -> list[str]:
-    """The lossless priorities get buffer 1, all others share buffer 0. ``sizes`` now, in bytes: no more is given out."""
+    """The lossless priorities get buffer 1, all others buffer 0. ``sizes`` now, in bytes: no more is given out."""
     bulk = int(sum(sizes) * _LOSSY_PART)
     room = sum(sizes) - bulk
     if tool == MLNX_QOS:
@@ -62,7 +62,7 @@ def set_ets(leg: Leg, tool: str, lossless: Iterable[int], cnp: int) -> list[str]
     if cnp:  # else they belong to everything else
         tc_of.setdefault(cnp, len(shared))
     share = 100 // len(shared)
-    shares = {tc: share for tc in shared} | {0: 100 - share * (len(shared) - 1)}
+    shares = dict.fromkeys(shared, share) | {0: 100 - share * (len(shared) - 1)}
     if tool == MLNX_QOS:
         rows = {
             "prio_tc": [tc_of.get(priority, 0) for priority in PRIORITIES],
@@ -157,8 +157,9 @@ def switch_text(target: Target, port: str = "PORT") -> dict[str, str]:
     Each sets PFC, where the DSCPs of RoCE and of CNPs lead to, and ECN on the queue of RoCE.
     """
     dscps = {target.dscp: target.priority, target.cnp_dscp: target.cnp_priorities[0]}
-    texts = {"Cumulus": _cumulus, "SONiC": _sonic, "Arista": _arista, "Onyx": _onyx}
-    return {system: "; ".join(lines(target.priority, sorted(target.pfc), dscps, port)) for system, lines in texts.items()}
+    systems = {"Cumulus": _cumulus, "SONiC": _sonic, "Arista": _arista, "Onyx": _onyx}
+    site = (target.priority, sorted(target.pfc), dscps, port)
+    return {name: "; ".join(lines(*site)) for name, lines in systems.items()}
 
 
 def _cumulus(priority: int, pfc: Sequence[int], dscps: Mapping[int, int], port: str) -> list[str]:
@@ -218,6 +219,7 @@ def _onyx(priority: int, pfc: Sequence[int], dscps: Mapping[int, int], port: str
     return [
         *lines,
         *(f"{of_port} qos map dscp {dscp} to switch-priority {to}" for dscp, to in dscps.items()),
-        f"{of_port} traffic-class {priority} congestion-control ecn minimum-absolute {_ECN_MIN} maximum-absolute {_ECN_MAX}",
+        f"{of_port} traffic-class {priority} congestion-control ecn"
+        f" minimum-absolute {_ECN_MIN} maximum-absolute {_ECN_MAX}",
         "check: show roce, show dcb priority-flow-control",
     ]

@@ -113,7 +113,9 @@ class Policy:
                 raise PolicyError(f"pfc_priorities: {value} is not in 0 to 7")
         if len({*(values["pfc_priorities"] or ())}) > MAX_LOSSLESS:
             listed = ", ".join(map(str, values["pfc_priorities"]))
-            raise PolicyError(f"pfc_priorities: {listed} are more than {MAX_LOSSLESS}, which is what cards have room for")
+            raise PolicyError(
+                f"pfc_priorities: {listed} are more than {MAX_LOSSLESS}, which is what cards have room for"
+            )
         policy = cls(**values)
         pfc = policy.pfc_priorities
         if pfc is not None and (policy.priority if policy.priority is not None else _PRIORITY) not in pfc:

@@ -73,9 +73,7 @@ ETS_FIX = (
     f"mlnx_qos -i {NETDEV} --prio_tc 0,0,0,1,0,0,2,0"
     " --tsa ets,ets,strict,strict,strict,strict,strict,strict --tcbw 50,50,0,0,0,0,0,0"
 )
-ETS_FIX_DCB = (
-    f"dcb ets set dev {NETDEV} prio-tc all:0 3:1 6:2 tc-tsa all:strict 0:ets 1:ets tc-bw all:0 0:50 1:50"
-)
+ETS_FIX_DCB = f"dcb ets set dev {NETDEV} prio-tc all:0 3:1 6:2 tc-tsa all:strict 0:ets 1:ets tc-bw all:0 0:50 1:50"
 ECN_FIX = f"echo 1 > {ECN}/roce_np/enable/3; echo 1 > {ECN}/roce_rp/enable/3"
 PAUSE = f"ethtool -a {NETDEV}"
 PAUSE_FIX = f"ethtool -A {NETDEV} autoneg off rx off tx off"

@@ -155,7 +155,7 @@ SWITCH_TEXTS = {
         "mapping default-global dscp {dscp} switch-priority {priority};",
         "congestion-control default-global traffic-class {priority} ecn enable;",
     ),
-    "SONiC": ('pfc_enable "{priority}"', '"{dscp}": "{priority}"', 'QUEUE|PORT|{priority} wred_profile'),
+    "SONiC": ('pfc_enable "{priority}"', '"{dscp}": "{priority}"', "QUEUE|PORT|{priority} wred_profile"),
     "Arista": (
         "priority-flow-control priority {priority} no-drop;",
         "qos map dscp {dscp} to traffic-class {priority};",
@@ -307,7 +307,7 @@ def test_damaged_output_never_makes_a_lossy_host_lossless(data: st.DataObject, t
     host = lossless_host(driver)
     for line, text in LOSSY[driver].items():
         start, length = data.draw(st.integers(0, len(text))), data.draw(st.integers(0, len(text)))
-        filling = data.draw(st.text("\n\t ,:;{}[]\"-#\0", max_size=6))
+        filling = data.draw(st.text('\n\t ,:;{}[]"-#\0', max_size=6))
         host.answer(line, text[:start] + filling + text[start + length :])
     found = look_at_lossless(_rewritten(host, tmp_path / driver), site_options(host))
     assert found.facts["lossless"]["verdict"] != "lossless", host.commands
