@@ -17,6 +17,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._lossless.settings im
     DSCP,
     FIRMWARE_CONTROLLED,
     ROCE_UDP_PORT,
+    Settings,
 )
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.sources import Reading
 from ansible_collections.lium.cluster.plugins.module_utils._record import MUST_FIX, OK, SKIPPED, UNKNOWN, WARN
@@ -149,7 +150,16 @@ def effective_dscp(reading: Reading, target: Target) -> Finding:
     return Finding(MUST_FIX, f"{seen}, which leads to {_shown(leads_to)}, a lossy one", fix)
 
 
+def _of_firmware(settings: Settings) -> str:
+    return (
+        "The card's firmware owns DSCPs and priorities (its service profile): have them changed there with niccli, or"
+        f" take its own as the site's (lossless_dscp: {(settings.forced_class or 0) >> 2})"
+    )
+
+
 def _force(reading: Reading, target: Target) -> str:
+    if reading.settings.firmware_class:
+        return _of_firmware(reading.settings)
     if reading.settings.can_force:
         return f"{'; '.join(commands.set_class(reading.leg, target.traffic_class))}, now and at each boot"
     if reading.leg.driver == MLX5:
@@ -186,13 +196,17 @@ def cnp(reading: Reading, target: Target) -> Finding:
     settings = reading.settings
     priority = settings.cnp_priority
     seen = f"DSCP {settings.cnp_dscp}, priority {priority}"
-    lines = commands.set_cnp(reading.leg, target.cnp_dscp, target.cnp_priorities[0])
+    fix = _run(commands.set_cnp(reading.leg, target.cnp_dscp, target.cnp_priorities[0]))
+    if settings.firmware_class:
+        fix = _of_firmware(settings)
     if priority is None or (priority < target.priority and priority not in target.cnp_priorities):
-        return Finding(MUST_FIX, f"{seen}: behind bulk data", _run(lines))
+        return Finding(MUST_FIX, f"{seen}: behind bulk data", fix)
     if priority == target.priority:
-        return Finding(WARN, f"{seen}: the priority of RoCE itself, which pauses them", _run(lines))
+        return Finding(WARN, f"{seen}: the priority of RoCE itself, which pauses them", fix)
     if priority not in target.cnp_priorities or settings.cnp_dscp != target.cnp_dscp:
-        return Finding(WARN, seen, _run(lines))
+        return Finding(WARN, seen, fix)
+    if settings.firmware_class:
+        return Finding(OK, f"{seen}, strict in the firmware's service profile")
     if settings.tsa is None or settings.tc_of is None:
         why = reading.why_unknown(("tsa", "tc_of"))
         return Finding(UNKNOWN, f"{seen}; whether its queue is strict: {why}", make_readable(reading))

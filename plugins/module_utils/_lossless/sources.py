@@ -143,7 +143,12 @@ def _bnxt_cc(probe: HostProbe, leg: Leg) -> Settings:
     finally:
         if made:
             probe.run("rmdir", top)
-    return broadcom.parse_bnxt_cc(files or _texts(probe, f"{DEBUGFS}/{leg.pci}/cc_config"))
+    files = files or _texts(probe, f"{DEBUGFS}/{leg.pci}/cc_config")
+    try:
+        info = probe.read(f"{DEBUGFS}/{leg.device}/info")
+    except ProbeError:  # older drivers, or a kernel that keeps debugfs to itself
+        info = ""
+    return broadcom.parse_bnxt_cc(files, broadcom.has_service_profile(info))
 
 
 def _texts(probe: HostProbe, folder: str) -> dict[str, str]:
@@ -270,7 +275,12 @@ SOURCES = (
     Source("traffic_class", ("forced_class", "can_force"), _traffic_class, drivers=(MLX5,)),
     Source("ecn in sysfs", _ECN, _ecn_files, drivers=(MLX5,)),
     Source("mstconfig", ("ecn_firmware", "cnp_dscp", "cnp_priority"), _mstconfig, drivers=(MLX5,)),
-    Source("bnxt_re congestion control", ("forced_class", "can_force", *_ECN), _bnxt_cc, drivers=(BNXT,)),
+    Source(
+        "bnxt_re congestion control",
+        ("forced_class", "can_force", "firmware_class", *_ECN),
+        _bnxt_cc,
+        drivers=(BNXT,),
+    ),
     Source("irdma", ("forced_class", "can_force"), _no_forced_class, drivers=(ICE,)),
     Source("irdma dcqcn_enable", ("ecn_np", "ecn_rp"), _dcqcn, drivers=(ICE,)),
     Source("ethtool -a", ("pause",), _pause),

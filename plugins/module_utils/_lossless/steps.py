@@ -165,10 +165,11 @@ KINDS = (
     ),
     Kind(
         "cnp",
-        wanted=lambda leg, tool, settings, target: {
-            "dscp": target.cnp_dscp,
-            "priority": target.cnp_priority(settings.cnp_priority),
-        },
+        wanted=lambda leg, tool, settings, target: (
+            None
+            if settings.firmware_class
+            else {"dscp": target.cnp_dscp, "priority": target.cnp_priority(settings.cnp_priority)}
+        ),
         now=_cnp_now,
         lines=lambda leg, tool, value, instead_of: commands.set_cnp(leg, value["dscp"], value["priority"]),
     ),

@@ -311,6 +311,16 @@ FAULTS = [
         (f"{CC}/roce_dscp", "0x0a"),
         driver="bnxt_en",
     ),
+    tree(
+        "bnxt_class_of_firmware",
+        "roce.effective_dscp",
+        "MUST_FIX",
+        "DSCP",
+        "firmware owns DSCPs and priorities (its service profile): have them changed there with niccli",
+        (f"{CC}/roce_dscp", "0x0a"),
+        ("/sys/kernel/debug/bnxt_re/bnxt_re0/info", "fw_service_prof_type_sup : 1"),
+        driver="bnxt_en",
+    ),
     dcb("ice_pfc_off", "pfc", outputs.dcb_pfc(), "roce.pfc", "MUST_FIX", "PFC", "prio-pfc all:off 3:on", "ice"),
     dcb("ice_no_map", "app", "{}", "roce.trust", "MUST_FIX", "priority", "dscp-prio 0:3 48:6", "ice"),
     tree(

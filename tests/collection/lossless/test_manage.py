@@ -51,6 +51,16 @@ def test_broadcoms_own_priority_of_cnps_stays(tmp_path: Path) -> None:
     assert (host.entries, (folder / "cnp_prio").read_text()) == ({26: 3, 48: 7}, "0x7")
 
 
+def test_what_the_firmware_owns_is_not_written(tmp_path: Path) -> None:
+    host = LiveHost("bnxt_en", tmp_path)
+    info = tmp_path / "sys/kernel/debug/bnxt_re/bnxt_re0/info"
+    info.parent.mkdir(parents=True)
+    info.write_text("fw_service_prof_type_sup : 1\n")
+    host.present()
+    assert host.pfc == {3}
+    assert not [line for line in host.ran if "roce_dscp" in line or "cnp_" in line]
+
+
 def test_only_what_differs_is_written(tmp_path: Path) -> None:
     host = LiveHost("mlx5_core", tmp_path)
     host.present()

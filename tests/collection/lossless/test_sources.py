@@ -147,6 +147,15 @@ def test_newer_bnxt_re_shows_congestion_control_elsewhere(tmp_path: Path) -> Non
     assert found["roce.effective_dscp"].status == "UNKNOWN", "it does not show the class there"
 
 
+def test_the_service_profile_serves_cnps_strictly(tmp_path: Path) -> None:
+    """With it the firmware gives them a strict class of their own, whatever the classes of the host say."""
+    host = lossless_host("bnxt_en")
+    host.answer(f"dcb -j ets show dev {NETDEV}", outputs.dcb_ets().replace('"strict"', '"ets"'))
+    assert statuses(host, tmp_path / "without") == {"roce.cnp": "WARN"}
+    host.files["/sys/kernel/debug/bnxt_re/bnxt_re0/info"] = "fw_service_prof_type_sup : 1"
+    assert statuses(host, tmp_path / "with") == {}
+
+
 def test_ice_with_an_agent_of_the_host(tmp_path: Path) -> None:
     """lldpad with software DCB: without `dcb` its own word for the port is all there is."""
     host = without_dcb("ice")
@@ -193,6 +202,10 @@ def test_ecn_that_only_the_firmware_tells(tmp_path: Path) -> None:
     found = records(host, tmp_path / "off")
     assert (found["roce.ecn"].status, found["roce.lossless"].status) == ("MUST_FIX", "MUST_FIX")
     assert "ROCE_CC_PRIO_MASK_P1=255" in found["roce.ecn"].remediation
+    host.answer(line, rc=1, stderr="-E- Failed to open the device\n")
+    found = records(host, tmp_path / "no-device")
+    assert (found["roce.ecn"].status, found["roce.cnp"].status) == ("UNKNOWN", "UNKNOWN")
+    assert "-E- Failed to open the device" in found["roce.ecn"].observed
 
 
 def test_a_bond_is_looked_at_leg_by_leg(tmp_path: Path) -> None:
