@@ -43,7 +43,9 @@ options:
     choices: [lossless, ecn_only]
     default: lossless
   cable_length:
-    description: Length of the longest cable in metres, which the buffers must be set for.
+    description:
+      - Length of the longest cable in metres, which the buffers must be set for. Where the card's own setting cannot be
+        read, C(roce.buffers) is C(UNKNOWN).
     type: int
 extends_documentation_fragment:
   - lium.cluster._attributes.check

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.checks import look_at_lossless
+from ansible_collections.lium.cluster.plugins.module_utils._lossless.mlnx_qos import parse_mlnx_qos
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.policy import Policy, PolicyError
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.rules import RULES
+from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError
 from ansible_collections.lium.cluster.plugins.module_utils._probe import HostProbe, open_probe
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
 from hypothesis import HealthCheck, given, settings
@@ -312,6 +315,19 @@ def test_damaged_output_never_makes_a_lossy_host_lossless(data: st.DataObject, t
     found = look_at_lossless(_rewritten(host, tmp_path / driver), site_options(host))
     assert found.facts["lossless"]["verdict"] != "lossless", host.commands
     assert {row.id: row.status for row in found.records}["roce.pfc"] in ("UNKNOWN", "MUST_FIX")
+
+
+def test_a_hole_in_mlnx_qos_never_turns_pfc_on() -> None:
+    """From any word to any other: PFC is off, as it was, or the output is none."""
+    text = outputs.MLNX_QOS.replace("enabled     0   0   0   1", "enabled     0   0   0   0")
+    cuts = [match.start() for match in re.finditer(r"(?<=\s)(?=\S)|(?<=\S)(?=\s)", text[text.index("Receive") :])]
+    begin = text.index("Receive")
+    for start in cuts:
+        for end in cuts[cuts.index(start) :]:
+            try:
+                assert parse_mlnx_qos(text[: begin + start] + text[begin + end :]).pfc == frozenset(), (start, end)
+            except ParseError:
+                continue
 
 
 def _rewritten(host: RecordedHost, folder: Path) -> HostProbe:
