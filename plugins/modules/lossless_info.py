@@ -34,7 +34,7 @@ options:
     description: The priority of congestion notifications. Without it V(6), and on cards of Broadcom V(7) as well.
     type: int
   pfc_priorities:
-    description: All priorities that may be lossless. Without it that of RoCE alone.
+    description: All priorities that may be lossless, two at most. Without it that of RoCE alone.
     type: list
     elements: int
   mode:
@@ -43,7 +43,9 @@ options:
     choices: [lossless, ecn_only]
     default: lossless
   cable_length:
-    description: Length of the longest cable in metres, which the buffers must be set for.
+    description:
+      - Length of the longest cable in metres, which the buffers must be set for. Where the card's own setting cannot be
+        read, C(roce.buffers) is C(UNKNOWN).
     type: int
 extends_documentation_fragment:
   - lium.cluster._attributes.check
@@ -77,9 +79,10 @@ status:
   type: str
 facts:
   description:
-    - In C(lossless) the verdict (C(lossless), C(lossy), C(unknown)) with its confidence (C(host_only),
-      C(host_and_peer), C(exercised)), the same of each rail with the broken link, and the commands for switches by
-      system.
+    - In C(lossless) the verdict (C(lossless), C(lossy), C(unknown), and C(not_applicable) for a host that has ports of
+      InfiniBand or iWARP alone) with its confidence (C(host_only), C(host_and_peer), C(exercised)), the same of each
+      rail with the broken link and the pause frames that the card has counted on the priority of RoCE (null where it
+      shows no such counter), and the commands for switches by system.
   returned: success
   type: dict
 """

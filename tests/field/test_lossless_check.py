@@ -7,10 +7,6 @@ from pathlib import Path
 import pytest
 from ansible_collections.lium.cluster.plugins.module_utils._look import Look
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.checks import look_at_lossless
-from ansible_collections.lium.cluster.plugins.module_utils._lossless.counters import (
-    parse_ethtool_counters,
-    pfc_counters,
-)
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.dcb import parse_dcb_pfc
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.mlnx_qos import parse_mlnx_qos
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError
@@ -80,15 +76,22 @@ def test_b67_the_chain_is_followed_to_its_broken_link(name: str, rule: str, said
 
 
 @pytest.mark.parametrize(("name", "received"), [("bnxt.txt", 17), ("mlx5.txt", 42)])
-def test_b69_each_vendor_has_its_own_names(name: str, received: int) -> None:
-    found = pfc_counters(parse_ethtool_counters(text("B69", name)), 3)
-    assert found.received == received
-    assert found.sent is None, "not in the output, so not known"
+def test_b69_each_vendor_has_its_own_names(name: str, received: int, tmp_path: Path) -> None:
+    """What is not in the output is not known."""
+    assert pause_frames(text("B69", name), tmp_path / "host") == {"received": received, "sent": None}
 
 
-def test_b69_a_card_with_neither_name_is_unknown() -> None:
-    found = pfc_counters(parse_ethtool_counters(text("B69", "neither.txt")), 3)
-    assert (found.received, found.sent) == (None, None)
+def test_b69_a_card_with_neither_name_is_unknown(tmp_path: Path) -> None:
+    assert pause_frames(text("B69", "neither.txt"), tmp_path / "host") == {"received": None, "sent": None}
+    assert pause_frames("no stats available\n", tmp_path / "none") == {"received": None, "sent": None}
+
+
+def pause_frames(counters: str, folder: Path) -> object:
+    """What the check shows of the pause frames of a host's one rail."""
+    host = lossless_host()
+    host.answer(f"ethtool -S {NETDEV}", counters)
+    (rail,) = look(host, folder, priority=3).facts["lossless"]["rails"]
+    return rail["pause_frames"]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "b.txt"])

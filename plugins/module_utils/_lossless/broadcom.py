@@ -79,7 +79,12 @@ def parse_niccli_list(text: str, pci: str, netdev: str) -> str:
     raise ParseError(f"{TOOL} --list", f"no row for {pci}", text)
 
 
-def parse_bnxt_cc(files: Mapping[str, str]) -> Settings:
+def has_service_profile(info: str) -> bool:
+    """``fw_service_prof_type_sup`` in the file ``info`` of debugfs: then the firmware owns DSCPs and priorities."""
+    return re.search(r"^\s*fw_service_prof_type_sup\s*:\s*1\s*$", info, re.MULTILINE) is not None
+
+
+def parse_bnxt_cc(files: Mapping[str, str], firmware_class: bool = False) -> Settings:
     """Congestion control from the files in configfs (``ecn_enable``, values in hex) or debugfs (``enable_cc``).
 
     It holds for the whole port. bnxt_re marks every RDMA packet with ``roce_dscp``, whatever the application asks for.
@@ -95,7 +100,8 @@ def parse_bnxt_cc(files: Mapping[str, str]) -> Settings:
         forced = dscp("bnxt_re roce_dscp", values["roce_dscp"]) << 2 | (_ECT if marks[0] else 0)
     return Settings(
         forced_class=forced,
-        can_force=None if forced is None else True,
+        can_force=None if forced is None else not firmware_class,
+        firmware_class=firmware_class,
         ecn_np=on,
         ecn_rp=on,
         cnp_dscp=dscp("bnxt_re cnp_dscp", values["cnp_dscp"]) if "cnp_dscp" in values else None,

@@ -16,6 +16,11 @@ from ansible_collections.lium.cluster.plugins.module_utils._facts import host_fa
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
 from ansible_collections.lium.cluster.plugins.module_utils._look import Look
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.commands import switch_text
+from ansible_collections.lium.cluster.plugins.module_utils._lossless.counters import (
+    PfcCounters,
+    parse_ethtool_counters,
+    pfc_counters,
+)
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.judges import Finding, numbers, switch_fix
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.policy import Policy, Target
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.rails import Rails, find_rails
@@ -66,7 +71,17 @@ def look_at_lossless(probe: HostProbe, options: Mapping[str, Any]) -> Look:
     except (ProbeError, ParseError) as exc:
         return Look([check.unknown(str(exc)) for check in ALL], facts)
     legs = [judge_leg(read_leg(probe, leg), policy) for leg in rails.legs]
-    return Look(_records(rails, legs), {**facts, "lossless": lossless_facts(rails, legs)})
+    paused = [_pause_frames(probe, leg) for leg in legs]
+    return Look(_records(rails, legs), {**facts, "lossless": lossless_facts(rails, legs, paused)})
+
+
+def _pause_frames(probe: HostProbe, leg: LegVerdict) -> PfcCounters:
+    """They are shown and not judged: that none came says nothing of whether the switch would send one."""
+    try:
+        text = probe.output("ethtool", "-S", leg.reading.leg.netdev)
+        return pfc_counters(parse_ethtool_counters(text), leg.target.priority)
+    except (ProbeError, ParseError):
+        return PfcCounters(None, None)
 
 
 def _records(rails: Rails, legs: Sequence[LegVerdict]) -> list[Record]:
@@ -128,9 +143,10 @@ def _grouped(rows: Sequence[tuple[str, str]]) -> str:
     return "; ".join(f"{', '.join(names)}: {text}" for text, names in by_text.items())
 
 
-def lossless_facts(rails: Rails, legs: Sequence[LegVerdict]) -> dict[str, Any]:
-    """JSON types only: the verdict of host and rails, and the settings that all hosts of a fabric must share."""
-    verdict, confidence = host_verdict(legs)
+def lossless_facts(rails: Rails, legs: Sequence[LegVerdict], paused: Sequence[PfcCounters]) -> dict[str, Any]:
+    """JSON types only: the verdict of host and rails, the settings that all hosts of a fabric must share, and the pause
+    frames of each leg on the priority of RoCE."""
+    verdict, confidence = host_verdict(legs, rails.not_applicable)
     return {
         "verdict": verdict,
         "confidence": confidence,
@@ -148,8 +164,9 @@ def lossless_facts(rails: Rails, legs: Sequence[LegVerdict]) -> dict[str, Any]:
                 "traffic_class": leg.target.traffic_class,
                 "ecn_only": leg.target.ecn_only,
                 "sources": dict(leg.reading.told_by),
+                "pause_frames": frames._asdict(),
             }
-            for leg in legs
+            for leg, frames in zip(legs, paused)
         ],
         "switch": switch_text(legs[0].target) if legs else {},
     }

@@ -7,7 +7,7 @@ For internal use of the collection; may change in any release.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.policy import Target
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.rails import BNXT, MLX5, Leg
@@ -16,13 +16,65 @@ from ansible_collections.lium.cluster.plugins.module_utils._lossless.sources imp
 
 MLNX_QOS, DCB = "mlnx_qos", "dcb"
 
+#: The part of all receive buffers that is left to traffic that may be dropped.
+_LOSSY_PART = 1 / 8
+
 
 def set_pfc(leg: Leg, tool: str, priorities: Iterable[int]) -> list[str]:
     wanted = set(priorities)
     if tool == MLNX_QOS:
-        return [f"mlnx_qos -i {leg.netdev} --pfc {','.join('1' if number in wanted else '0' for number in PRIORITIES)}"]
+        return [f"mlnx_qos -i {leg.netdev} --pfc {_flags(wanted)}"]
     on = "".join(f" {number}:on" for number in sorted(wanted))
     return [f"dcb pfc set dev {leg.netdev} prio-pfc all:off{on}"]
+
+
+def _flags(priorities: Iterable[int]) -> str:
+    wanted = set(priorities)
+    return ",".join("1" if number in wanted else "0" for number in PRIORITIES)
+
+
+def set_cable_length(leg: Leg, tool: str, metres: int, pfc: Iterable[int]) -> list[str]:
+    """``mlnx_qos`` writes it together with PFC, and would turn PFC off where only the length is named."""
+    if tool == MLNX_QOS:
+        return [f"mlnx_qos -i {leg.netdev} --pfc {_flags(pfc)} --cable_len {metres}"]
+    return [f"dcb pfc set dev {leg.netdev} delay {metres}"]
+
+
+def set_buffers(leg: Leg, tool: str, lossless: Iterable[int], sizes: Sequence[int]) -> list[str]:
+    """The lossless priorities get buffer 1, all others buffer 0. ``sizes`` now, in bytes: no more is given out."""
+    bulk = int(sum(sizes) * _LOSSY_PART)
+    room = sum(sizes) - bulk
+    if tool == MLNX_QOS:
+        return [f"mlnx_qos -i {leg.netdev} --prio2buffer {_flags(lossless)} --buffer_size {bulk},{room},0,0,0,0,0,0"]
+    own = "".join(f" {number}:1" for number in sorted(set(lossless)))
+    return [f"dcb buffer set dev {leg.netdev} prio-buffer all:0{own} buffer-size all:0 0:{bulk} 1:{room}"]
+
+
+def set_ets(leg: Leg, tool: str, lossless: Iterable[int], cnp: int) -> list[str]:
+    """A traffic class for each lossless priority and one for CNPs, above the one of everything else, which is 0.
+
+    CNPs are served strictly, all others share the bandwidth in equal parts. With two lossless priorities these are four
+    classes, as many as any card has.
+    """
+    own = sorted(set(lossless) - {0})
+    tc_of = {priority: tc for tc, priority in enumerate(own, start=1)}
+    shared = [0, *tc_of.values()]
+    if cnp:  # else they belong to everything else
+        tc_of.setdefault(cnp, len(shared))
+    share = 100 // len(shared)
+    shares = dict.fromkeys(shared, share) | {0: 100 - share * (len(shared) - 1)}
+    if tool == MLNX_QOS:
+        rows = {
+            "prio_tc": [tc_of.get(priority, 0) for priority in PRIORITIES],
+            "tsa": ["ets" if tc in shares else "strict" for tc in PRIORITIES],
+            "tcbw": [shares.get(tc, 0) for tc in PRIORITIES],
+        }
+        options = " ".join(f"--{name} {','.join(map(str, row))}" for name, row in rows.items())
+        return [f"mlnx_qos -i {leg.netdev} {options}"]
+    classes = "".join(f" {priority}:{tc}" for priority, tc in sorted(tc_of.items()))
+    served = "".join(f" {tc}:ets" for tc in shares)
+    parts = "".join(f" {tc}:{part}" for tc, part in shares.items())
+    return [f"dcb ets set dev {leg.netdev} prio-tc all:0{classes} tc-tsa all:strict{served} tc-bw all:0{parts}"]
 
 
 def set_trust(leg: Leg, tool: str, mode: str) -> list[str]:
@@ -93,23 +145,81 @@ def _bnxt_cc(leg: Leg, values: Mapping[str, int]) -> str:
     return f"mkdir -p {top} && {writes} && echo 1 > {folder}/apply && rmdir {top}"
 
 
+#: Where switches begin and end to mark, in KB: the values of Onyx's own RoCE mode (host-contract 4.7).
+_ECN_MIN, _ECN_MAX = 150, 1500
+#: The priority that the RoCE modes of Cumulus and Onyx are made for.
+_ROCE_MODE_PRIORITY = 3
+
+
 def switch_text(target: Target, port: str = "PORT") -> dict[str, str]:
-    """What the switch's operator would type for the ports of these hosts, by system (host-contract 4.7)."""
-    priority, dscp = target.priority, target.dscp
-    pfc = ",".join(map(str, sorted(target.pfc)))
-    cumulus = "nv set qos roce mode lossless; nv config apply; check: nv show qos roce"
-    if priority != 3:
-        cumulus = f"nv set qos pfc default-global switch-priority {priority}; {cumulus}"
-    return {
-        "Cumulus": cumulus,
-        "SONiC": (
-            f'PORT_QOS_MAP|{port} pfc_enable "{pfc}"; DSCP_TO_TC_MAP "{dscp}": "{priority}"; WRED_PROFILE ecn'
-            ' "ecn_all"; lossless buffer profiles: config qos reload; check: show pfc priority, show ecn'
-        ),
-        "Arista": (
-            f"interface {port}; qos trust dscp; priority-flow-control on; priority-flow-control priority {priority}"
-            f" no-drop; dcbx mode ieee; qos map dscp {dscp} to traffic-class {priority}; check: show"
-            " priority-flow-control status"
-        ),
-        "Onyx": "roce lossless; check: show roce (RoCE mode lossless, PFC enabled)",
-    }
+    """What the switch's operator would type for the ports of these hosts, by system (host-contract 4.7).
+
+    Each sets PFC, where the DSCPs of RoCE and of CNPs lead to, and ECN on the queue of RoCE.
+    """
+    dscps = {target.dscp: target.priority, target.cnp_dscp: target.cnp_priorities[0]}
+    systems = {"Cumulus": _cumulus, "SONiC": _sonic, "Arista": _arista, "Onyx": _onyx}
+    site = (target.priority, sorted(target.pfc), dscps, port)
+    return {name: "; ".join(lines(*site)) for name, lines in systems.items()}
+
+
+def _cumulus(priority: int, pfc: Sequence[int], dscps: Mapping[int, int], port: str) -> list[str]:
+    lines = ["nv set qos roce mode lossless"]
+    if list(pfc) != [_ROCE_MODE_PRIORITY]:
+        lines.append(f"nv set qos pfc default-global switch-priority {','.join(map(str, pfc))}")
+    lines += [f"nv set qos mapping default-global dscp {dscp} switch-priority {to}" for dscp, to in dscps.items()]
+    return [
+        *lines,
+        f"nv set qos egress-queue-mapping default-global switch-priority {priority} traffic-class {priority}",
+        f"nv set qos congestion-control default-global traffic-class {priority} ecn enable",
+        "nv config apply",
+        f"check: nv show qos roce, nv show interface {port} qos roce status",
+    ]
+
+
+def _sonic(priority: int, pfc: Sequence[int], dscps: Mapping[int, int], port: str) -> list[str]:
+    entries = ", ".join(f'"{dscp}": "{to}"' for dscp, to in dscps.items())
+    return [
+        f'PORT_QOS_MAP|{port} pfc_enable "{",".join(map(str, pfc))}"',
+        f"DSCP_TO_TC_MAP {entries}",
+        f'TC_TO_QUEUE_MAP "{priority}": "{priority}"',
+        f'QUEUE|{port}|{priority} wred_profile of a WRED_PROFILE with ecn "ecn_all"',
+        f"lossless buffer profiles for priority {', '.join(map(str, pfc))}: config qos reload",
+        "check: show pfc priority, show ecn",
+    ]
+
+
+def _arista(priority: int, pfc: Sequence[int], dscps: Mapping[int, int], port: str) -> list[str]:
+    return [
+        *(f"qos map dscp {dscp} to traffic-class {to}" for dscp, to in dscps.items()),
+        f"qos map traffic-class {priority} to tx-queue {priority}",
+        f"interface {port}",
+        "qos trust dscp",
+        "priority-flow-control on",
+        *(f"priority-flow-control priority {number} no-drop" for number in pfc),
+        "dcbx mode ieee",
+        f"tx-queue {priority} (uc-tx-queue on some models)",
+        f"random-detect ecn minimum-threshold {_ECN_MIN} kbytes maximum-threshold {_ECN_MAX} kbytes",
+        "check: show priority-flow-control status, show qos interfaces ecn counters queue",
+    ]
+
+
+def _onyx(priority: int, pfc: Sequence[int], dscps: Mapping[int, int], port: str) -> list[str]:
+    """Its RoCE mode knows one priority; for another one PFC and its pool are set one by one."""
+    of_port = f"interface ethernet {port}"
+    lines = ["roce lossless"]
+    if list(pfc) != [_ROCE_MODE_PRIORITY]:
+        lines = [
+            "traffic pool roce type lossless",
+            *(f"traffic pool roce map switch-priority {number}" for number in pfc),
+            "dcb priority-flow-control enable force",
+            *(f"dcb priority-flow-control priority {number} enable" for number in pfc),
+            f"{of_port} dcb priority-flow-control mode on force",
+            f"{of_port} qos trust L3",
+        ]
+    return [
+        *lines,
+        *(f"{of_port} qos map dscp {dscp} to switch-priority {to}" for dscp, to in dscps.items()),
+        f"{of_port} traffic-class {priority} congestion-control ecn"
+        f" minimum-absolute {_ECN_MIN} maximum-absolute {_ECN_MAX}",
+        "check: show roce, show dcb priority-flow-control",
+    ]

@@ -35,15 +35,21 @@ _UNITS = {"b": 1, "Kb": 1024, "Mb": 1024**2}
 
 
 def parse_dcb_pfc(text: str) -> Settings:
-    """``dcb [-j] [-s] pfc show dev IF``: the priorities that PFC is on for."""
+    """``dcb [-j] [-s] pfc show dev IF``: the priorities that PFC is on for, and its delay.
+
+    The delay is what mlx5 takes for the length of the cable in metres; other drivers mean something else by it.
+    """
     values = _object(text)
     if values is None:
         words = [_on(word) for word in _by_priority(_lines(text), "prio-pfc")]
-        return Settings(pfc=frozenset(index for index, on in enumerate(words) if on))
+        delay = re.search(r"\bdelay (\d{1,5})\b", text)
+        cable = int(delay[1]) if delay else None
+        return Settings(pfc=frozenset(index for index, on in enumerate(words) if on), cable_length=cable)
     states = values.get("prio_pfc")
     if not isinstance(states, list) or len(states) != len(PRIORITIES) or not all(isinstance(on, bool) for on in states):
         raise ParseError(TOOL, "prio_pfc is not one boolean a priority", text)
-    return Settings(pfc=frozenset(index for index, on in enumerate(states) if on))
+    cable = _number(values["delay"]) if "delay" in values else None
+    return Settings(pfc=frozenset(index for index, on in enumerate(states) if on), cable_length=cable)
 
 
 def parse_dcb_app(text: str) -> Settings:

@@ -11,19 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ansible_collections.lium.cluster.plugins.module_utils._lossless import commands
-from ansible_collections.lium.cluster.plugins.module_utils._lossless.policy import ECT_BITS, Target
+from ansible_collections.lium.cluster.plugins.module_utils._lossless.policy import ECT_BITS, MAX_LOSSLESS, Target
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.rails import MLX5
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.settings import (
     DSCP,
     FIRMWARE_CONTROLLED,
     ROCE_UDP_PORT,
+    Settings,
 )
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.sources import Reading
 from ansible_collections.lium.cluster.plugins.module_utils._record import MUST_FIX, OK, SKIPPED, UNKNOWN, WARN
 
 #: The least share of the bandwidth that RoCE's traffic class should have, in percent.
 MIN_SHARE = 30
-_MAX_LOSSLESS = 2
 _IDLE = "On an idle host: "
 
 
@@ -62,9 +62,9 @@ def numbers(values: Iterable[int]) -> str:
     return ",".join(map(str, sorted(values))) or "none"
 
 
-def tool_of(reading: Reading) -> str:
+def tool_of(reading: Reading, fact: str = "pfc") -> str:
     """The tool that this leg is set with: the one that could read it."""
-    return commands.MLNX_QOS if reading.told_by.get("pfc") == commands.MLNX_QOS else commands.DCB
+    return commands.MLNX_QOS if reading.told_by.get(fact) == commands.MLNX_QOS else commands.DCB
 
 
 def _run(lines: Iterable[str]) -> str:
@@ -85,7 +85,7 @@ def pfc(reading: Reading, target: Target) -> Finding:
 
 
 def _too_many(on: frozenset[int]) -> str:
-    return f", {len(on)} lossless priorities" if len(on) > _MAX_LOSSLESS else ""
+    return f", {len(on)} lossless priorities" if len(on) > MAX_LOSSLESS else ""
 
 
 def trust(reading: Reading, target: Target) -> Finding:
@@ -99,8 +99,16 @@ def trust(reading: Reading, target: Target) -> Finding:
 
 
 def _map_lines(reading: Reading, target: Target) -> list[str]:
-    wanted = {target.dscp: target.priority, target.cnp_dscp: target.cnp_priorities[0]}
+    wanted = {target.dscp: target.priority, target.cnp_dscp: _cnp_priority(reading, target)}
     return commands.set_dscp(reading.leg, tool_of(reading), wanted)
+
+
+def _cnp_priority(reading: Reading, target: Target) -> int:
+    return target.cnp_priority(reading.settings.cnp_priority)
+
+
+def _ets_lines(reading: Reading, target: Target) -> list[str]:
+    return commands.set_ets(reading.leg, tool_of(reading, "tsa"), target.pfc, _cnp_priority(reading, target))
 
 
 def dscp_map(reading: Reading, target: Target) -> Finding:
@@ -142,7 +150,16 @@ def effective_dscp(reading: Reading, target: Target) -> Finding:
     return Finding(MUST_FIX, f"{seen}, which leads to {_shown(leads_to)}, a lossy one", fix)
 
 
+def _of_firmware(settings: Settings) -> str:
+    return (
+        "The card's firmware owns DSCPs and priorities (its service profile): have them changed there with niccli, or"
+        f" take its own as the site's (lossless_dscp: {(settings.forced_class or 0) >> 2})"
+    )
+
+
 def _force(reading: Reading, target: Target) -> str:
+    if reading.settings.firmware_class:
+        return _of_firmware(reading.settings)
     if reading.settings.can_force:
         return f"{'; '.join(commands.set_class(reading.leg, target.traffic_class))}, now and at each boot"
     if reading.leg.driver == MLX5:
@@ -179,19 +196,23 @@ def cnp(reading: Reading, target: Target) -> Finding:
     settings = reading.settings
     priority = settings.cnp_priority
     seen = f"DSCP {settings.cnp_dscp}, priority {priority}"
-    lines = commands.set_cnp(reading.leg, target.cnp_dscp, target.cnp_priorities[0])
+    fix = _run(commands.set_cnp(reading.leg, target.cnp_dscp, target.cnp_priorities[0]))
+    if settings.firmware_class:
+        fix = _of_firmware(settings)
     if priority is None or (priority < target.priority and priority not in target.cnp_priorities):
-        return Finding(MUST_FIX, f"{seen}: behind bulk data", _run(lines))
+        return Finding(MUST_FIX, f"{seen}: behind bulk data", fix)
     if priority == target.priority:
-        return Finding(WARN, f"{seen}: the priority of RoCE itself, which pauses them", _run(lines))
+        return Finding(WARN, f"{seen}: the priority of RoCE itself, which pauses them", fix)
     if priority not in target.cnp_priorities or settings.cnp_dscp != target.cnp_dscp:
-        return Finding(WARN, seen, _run(lines))
+        return Finding(WARN, seen, fix)
+    if settings.firmware_class:
+        return Finding(OK, f"{seen}, strict in the firmware's service profile")
     if settings.tsa is None or settings.tc_of is None:
         why = reading.why_unknown(("tsa", "tc_of"))
         return Finding(UNKNOWN, f"{seen}; whether its queue is strict: {why}", make_readable(reading))
     served = settings.tsa.get(settings.tc_of.get(priority, -1), "unknown")
     if served != "strict":
-        return Finding(WARN, f"{seen}, served as {served}", f"Serve priority {priority} strictly (tsa strict)")
+        return Finding(WARN, f"{seen}, served as {served}", _run(_ets_lines(reading, target)))
     return Finding(OK, f"{seen}, strict")
 
 
@@ -222,15 +243,22 @@ def buffers(reading: Reading, target: Target) -> Finding:
     if mine is None or mine >= len(sizes):
         return Finding(UNKNOWN, f"no size of the buffer of priority {target.priority}", make_readable(reading))
     seen = f"priority {target.priority} in buffer {mine} of {sizes[mine]} bytes"
-    netdev = reading.leg.netdev
-    row = ",".join("1" if number == target.priority else "0" for number in range(8))
-    fix = f"{_IDLE}mlnx_qos -i {netdev} --prio2buffer {row}, and give buffer 1 room with --buffer_size"
+    fix = _run(commands.set_buffers(reading.leg, tool_of(reading, "buffer_sizes"), target.pfc, sizes))
     if sizes[mine] == 0:
         return Finding(MUST_FIX, seen, fix)
-    if target.cable_length is not None and (settings.cable_length or 0) < target.cable_length:
-        longer = f"{_IDLE}mlnx_qos -i {netdev} --cable_len {target.cable_length}"
-        return Finding(WARN, f"{seen}, cable length {settings.cable_length} m", longer)
-    return Finding(WARN, f"{seen}, shared with priority 0", fix) if mine == bulk else Finding(OK, seen)
+    if mine == bulk:
+        return Finding(WARN, f"{seen}, shared with priority 0", fix)
+    if target.cable_length is None:
+        return Finding(OK, seen)
+    if not settings.cable_length:  # 0 is what a driver shows that has no such setting
+        why = reading.why_unknown(("cable_length",))
+        return Finding(UNKNOWN, f"{seen}; for which cable length: {why}", make_readable(reading))
+    seen += f", cable length {settings.cable_length} m"
+    if settings.cable_length >= target.cable_length:
+        return Finding(OK, seen)
+    tool = tool_of(reading, "cable_length")
+    longer = commands.set_cable_length(reading.leg, tool, target.cable_length, settings.pfc or ())
+    return Finding(WARN, f"{seen}, not {target.cable_length} m", _run(longer))
 
 
 def ets(reading: Reading, target: Target) -> Finding:
@@ -244,9 +272,7 @@ def ets(reading: Reading, target: Target) -> Finding:
         [number for number, tc in tc_of.items() if tc == mine and number != target.priority],
     )
     seen = f"priority {target.priority} in traffic class {mine}, {tsa[mine]}" + ("" if share is None else f" {share} %")
-    fix = (
-        f"Give priority {target.priority} a traffic class of its own, ets with at least {MIN_SHARE} % of the bandwidth"
-    )
+    fix = _run(_ets_lines(reading, target))
     if tsa[mine] == "ets" and share == 0:
         return Finding(MUST_FIX, seen, fix)
     if others:

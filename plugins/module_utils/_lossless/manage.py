@@ -39,11 +39,13 @@ UNIT_PATH = f"/etc/systemd/system/{UNIT}"
 _FILES, _VALUES = "lossless", "lossless_values"
 _KIND = "setting"
 
+# Before Docker, which starts the pods of a rental again at boot: a change of PFC may take the link down for a moment.
 _UNIT_TEXT = f"""# Written by lium.cluster.lossless
 [Unit]
 Description=Lossless set-up of the RoCE ports (lium.cluster.lossless)
 Wants=network-online.target
 After=network-online.target
+Before=docker.service
 
 [Service]
 Type=oneshot

@@ -35,6 +35,10 @@ def parse_mlnx_qos(text: str) -> Settings:
     if "enabled" not in rows:
         raise ParseError(TOOL, "no row of enabled priorities", text)
     pfc = frozenset(index for index, value in enumerate(rows["enabled"]) if value)
+    sizes = _buffer_sizes(_after(lines, "Receive buffer size (bytes):"))
+    if (sizes is None) != ("buffer" not in rows):
+        # The tool shows both or neither. With a hole in between, the row of buffers reads as that of PFC.
+        raise ParseError(TOOL, "buffers are shown in part", text)
     buffer_of = dict(enumerate(rows["buffer"])) if "buffer" in rows else None
     trust = _after(lines, "Priority trust state:")
     cable = _after(lines, "Cable len:")
@@ -45,9 +49,9 @@ def parse_mlnx_qos(text: str) -> Settings:
         dscp_map=_dscp_map(lines) if trust == DSCP else {} if trust == PCP else None,
         tc_of=tc_of or None,
         tsa=tsa or None,
-        bandwidth=bandwidth or None,
+        bandwidth=bandwidth if tsa else None,
         buffer_of=buffer_of,
-        buffer_sizes=_buffer_sizes(_after(lines, "Receive buffer size (bytes):")),
+        buffer_sizes=sizes,
         cable_length=None if cable is None else parse_int(TOOL, cable),
         dcbx=_MODES.get(_after(lines, "DCBX mode:") or ""),
         lldpad=True if any("WARNING: lldpad service is running" in line for line in lines) else None,

@@ -23,6 +23,9 @@ from ansible_collections.lium.cluster.plugins.module_utils._lossless.settings im
 LOSSLESS, ECN_ONLY = "lossless", "ecn_only"
 MODES = (LOSSLESS, ECN_ONLY)
 
+#: Cards have room for two lossless priorities; with more, pause frames come too late for all of them.
+MAX_LOSSLESS = 2
+
 #: What most fabrics use, where neither the site nor the host says otherwise.
 _PRIORITY, _DSCP, _CNP_DSCP = 3, 26, 48
 _CNP_PRIORITY = 6
@@ -67,6 +70,10 @@ class Target:
         """The byte to force: DSCP 26 with ECT(0) is 106."""
         return self.dscp << 2 | ECT if self.dscp else 0
 
+    def cnp_priority(self, now: int | None) -> int:
+        """The priority that CNPs are to have: the one they have, where the site is as content with it."""
+        return now if now is not None and now in self.cnp_priorities else self.cnp_priorities[0]
+
     @property
     def ecn_only(self) -> bool:
         return self.mode == ECN_ONLY
@@ -104,6 +111,11 @@ class Policy:
         for value in values["pfc_priorities"] or ():
             if value not in PRIORITIES:
                 raise PolicyError(f"pfc_priorities: {value} is not in 0 to 7")
+        if len({*(values["pfc_priorities"] or ())}) > MAX_LOSSLESS:
+            listed = ", ".join(map(str, values["pfc_priorities"]))
+            raise PolicyError(
+                f"pfc_priorities: {listed} are more than {MAX_LOSSLESS}, which is what cards have room for"
+            )
         policy = cls(**values)
         pfc = policy.pfc_priorities
         if pfc is not None and (policy.priority if policy.priority is not None else _PRIORITY) not in pfc:

@@ -52,7 +52,8 @@ class Settings:
     ``dscp_map`` DSCP -> priority, ``tc_of`` priority -> traffic class, ``tsa`` and ``bandwidth`` (percent) by traffic
     class, ``buffer_of`` priority -> receive buffer, ``buffer_sizes`` bytes by buffer, ``cable_length`` metres.
     ``forced_class`` is the traffic class byte that the driver puts on every RDMA packet, 0 when it
-    forces none; ``can_force`` says whether the driver has such a setting at all.
+    forces none; ``can_force`` says whether the driver has such a setting at all, ``firmware_class`` whether the card's
+    firmware has taken it, and that of CNPs, for itself.
     ``ecn_np`` and ``ecn_rp`` hold the priorities whose notification and reaction point are on; ``ecn_firmware`` those
     that the firmware will have on after its next start, which is no proof for now.
     """
@@ -68,6 +69,7 @@ class Settings:
     cable_length: int | None = None
     forced_class: int | None = None
     can_force: bool | None = None
+    firmware_class: bool | None = None
     ecn_np: frozenset[int] | None = None
     ecn_rp: frozenset[int] | None = None
     ecn_firmware: frozenset[int] | None = None

@@ -113,6 +113,11 @@ def _dcb(what: str, parse: Callable[[str], Settings]) -> Callable[[HostProbe, Le
     return read
 
 
+def _dcb_pfc(probe: HostProbe, leg: Leg) -> Settings:
+    found = _dcb("pfc", dcb.parse_dcb_pfc)(probe, leg)
+    return found if leg.driver == MLX5 else dataclasses.replace(found, cable_length=None)
+
+
 def _niccli(probe: HostProbe, leg: Leg) -> Settings:
     """Three generations of the tool; the newest one that is there answers."""
     if probe.which("niccli") is None:
@@ -138,7 +143,12 @@ def _bnxt_cc(probe: HostProbe, leg: Leg) -> Settings:
     finally:
         if made:
             probe.run("rmdir", top)
-    return broadcom.parse_bnxt_cc(files or _texts(probe, f"{DEBUGFS}/{leg.pci}/cc_config"))
+    files = files or _texts(probe, f"{DEBUGFS}/{leg.pci}/cc_config")
+    try:
+        info = probe.read(f"{DEBUGFS}/{leg.device}/info")
+    except ProbeError:  # older drivers, or a kernel that keeps debugfs to itself
+        info = ""
+    return broadcom.parse_bnxt_cc(files, broadcom.has_service_profile(info))
 
 
 def _texts(probe: HostProbe, folder: str) -> dict[str, str]:
@@ -254,7 +264,7 @@ SOURCES = (
     Source(
         "mlnx_qos", (*_QOS, "buffer_of", "buffer_sizes", "cable_length", "dcbx", "lldpad"), _mlnx_qos, drivers=(MLX5,)
     ),
-    Source("dcb pfc", ("pfc",), _dcb("pfc", dcb.parse_dcb_pfc)),
+    Source("dcb pfc", ("pfc", "cable_length"), _dcb_pfc),
     Source("dcb app", ("trust", "dscp_map"), _dcb("app", dcb.parse_dcb_app)),
     Source("dcb ets", ("tc_of", "tsa", "bandwidth"), _dcb("ets", dcb.parse_dcb_ets)),
     Source("dcb buffer", ("buffer_of", "buffer_sizes"), _dcb("buffer", dcb.parse_dcb_buffer), drivers=(MLX5,)),
@@ -265,7 +275,12 @@ SOURCES = (
     Source("traffic_class", ("forced_class", "can_force"), _traffic_class, drivers=(MLX5,)),
     Source("ecn in sysfs", _ECN, _ecn_files, drivers=(MLX5,)),
     Source("mstconfig", ("ecn_firmware", "cnp_dscp", "cnp_priority"), _mstconfig, drivers=(MLX5,)),
-    Source("bnxt_re congestion control", ("forced_class", "can_force", *_ECN), _bnxt_cc, drivers=(BNXT,)),
+    Source(
+        "bnxt_re congestion control",
+        ("forced_class", "can_force", "firmware_class", *_ECN),
+        _bnxt_cc,
+        drivers=(BNXT,),
+    ),
     Source("irdma", ("forced_class", "can_force"), _no_forced_class, drivers=(ICE,)),
     Source("irdma dcqcn_enable", ("ecn_np", "ecn_rp"), _dcqcn, drivers=(ICE,)),
     Source("ethtool -a", ("pause",), _pause),

@@ -140,7 +140,7 @@ KINDS = (
         "dscp",
         wanted=lambda leg, tool, settings, target: [
             [target.dscp, target.priority],
-            [target.cnp_dscp, target.cnp_priorities[0]],
+            [target.cnp_dscp, target.cnp_priority(settings.cnp_priority)],
         ],
         now=_map_now,
         lines=_map_lines,
@@ -165,12 +165,11 @@ KINDS = (
     ),
     Kind(
         "cnp",
-        wanted=lambda leg, tool, settings, target: {
-            "dscp": target.cnp_dscp,
-            "priority": settings.cnp_priority
-            if settings.cnp_priority in target.cnp_priorities
-            else target.cnp_priorities[0],
-        },
+        wanted=lambda leg, tool, settings, target: (
+            None
+            if settings.firmware_class
+            else {"dscp": target.cnp_dscp, "priority": target.cnp_priority(settings.cnp_priority)}
+        ),
         now=_cnp_now,
         lines=lambda leg, tool, value, instead_of: commands.set_cnp(leg, value["dscp"], value["priority"]),
     ),

@@ -8,7 +8,7 @@ For internal use of the collection; may change in any release.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.judges import Finding
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.policy import Policy, Target
@@ -19,6 +19,8 @@ from ansible_collections.lium.cluster.plugins.module_utils._record import MUST_F
 LOSSLESS, LOSSY, UNCLEAR = "lossless", "lossy", "unknown"
 #: Worst first: a host is what its worst rail is.
 VERDICTS = (LOSSY, UNCLEAR, LOSSLESS)
+#: Of a host whose fabric is none of Ethernet. No rail has it.
+NOT_APPLICABLE = "not_applicable"
 
 #: What a verdict rests on, least first: settings of the host alone say nothing of the switch.
 HOST_ONLY, HOST_AND_PEER, EXERCISED = "host_only", "host_and_peer", "exercised"
@@ -70,10 +72,13 @@ def _broken(findings: Mapping[Rule, Finding]) -> Rule | None:
     return min(failing, key=lambda rule: CHAIN.index(rule.link), default=None)
 
 
-def host_verdict(legs: Iterable[LegVerdict]) -> tuple[str, str]:
-    """Verdict and confidence of all rails together: the worst, and the least sure. No rail is no knowledge."""
+def host_verdict(legs: Iterable[LegVerdict], others: Sequence[str] = ()) -> tuple[str, str]:
+    """Verdict and confidence of all rails together: the worst, and the least sure. No rail is no knowledge.
+
+    ``others`` are ports that the check does not apply to. Where there are only such, it does not apply to the host.
+    """
     seen = list(legs)
     if not seen:
-        return UNCLEAR, HOST_ONLY
+        return NOT_APPLICABLE if others else UNCLEAR, HOST_ONLY
     verdict = next(verdict for verdict in VERDICTS if any(leg.verdict == verdict for leg in seen))
     return verdict, min((leg.confidence for leg in seen), key=CONFIDENCES.index)

@@ -253,7 +253,7 @@ def _host_result(own: Sequence[Judged], refused: str, look: Mapping[str, Any]) -
         return {"records": [COUNTERS.skipped(reason).as_dict()], "facts": {}}
     records = [_counters_record(own)]
     lossless = (look.get("facts") or {}).get("lossless")
-    if not lossless:
+    if not lossless or not lossless["rails"]:
         return {"records": [record.as_dict() for record in records], "facts": {}}
     proven = {one.rail: EXERCISED_LOSS if one.lossy else one.proof.proven for one in own}
     rails = []

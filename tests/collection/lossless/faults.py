@@ -69,6 +69,11 @@ def tree(
 
 ENABLED = "enabled     0   0   0   1   0   0   0   0"
 PFC_FIX = f"mlnx_qos -i {NETDEV} --pfc 0,0,0,1,0,0,0,0"
+ETS_FIX = (
+    f"mlnx_qos -i {NETDEV} --prio_tc 0,0,0,1,0,0,2,0"
+    " --tsa ets,ets,strict,strict,strict,strict,strict,strict --tcbw 50,50,0,0,0,0,0,0"
+)
+ETS_FIX_DCB = f"dcb ets set dev {NETDEV} prio-tc all:0 3:1 6:2 tc-tsa all:strict 0:ets 1:ets tc-bw all:0 0:50 1:50"
 ECN_FIX = f"echo 1 > {ECN}/roce_np/enable/3; echo 1 > {ECN}/roce_rp/enable/3"
 PAUSE = f"ethtool -a {NETDEV}"
 PAUSE_FIX = f"ethtool -A {NETDEV} autoneg off rx off tx off"
@@ -115,7 +120,7 @@ FAULTS = [
         "roce.buffers",
         "MUST_FIX",
         "buffers",
-        "--prio2buffer 0,0,0,1,0,0,0,0",
+        f"mlnx_qos -i {NETDEV} --prio2buffer 0,0,0,1,0,0,0,0 --buffer_size 32868,230076,0,0,0,0,0,0",
         ("19872,243072,", "262944,0,"),
     ),
     qos(
@@ -123,15 +128,24 @@ FAULTS = [
         "roce.buffers",
         "WARN",
         None,
-        "--prio2buffer",
+        f"mlnx_qos -i {NETDEV} --prio2buffer 0,0,0,1,0,0,0,0 --buffer_size 32868,230076,0,0,0,0,0,0",
         ("buffer      0   0   0   1", "buffer      0   0   0   0"),
+    ),
+    Fault(
+        "long_cable",
+        "roce.buffers",
+        "WARN",
+        None,
+        # Named alone, the length would turn PFC off.
+        f"mlnx_qos -i {NETDEV} --pfc 0,0,0,1,0,0,0,0 --cable_len 30",
+        options=(("cable_length", 30),),
     ),
     qos(
         "no_share",
         "roce.ets",
         "MUST_FIX",
         "buffers",
-        "a traffic class of its own",
+        ETS_FIX,
         ("tc: 3 ratelimit: unlimited, tsa: ets, bw: 50%", "tc: 3 ratelimit: unlimited, tsa: ets, bw: 0%"),
     ),
     qos(
@@ -139,7 +153,7 @@ FAULTS = [
         "roce.ets",
         "WARN",
         None,
-        "at least 30 %",
+        ETS_FIX,
         ("tc: 3 ratelimit: unlimited, tsa: ets, bw: 50%", "tc: 3 ratelimit: unlimited, tsa: ets, bw: 10%"),
     ),
     qos(
@@ -147,7 +161,7 @@ FAULTS = [
         "roce.ets",
         "WARN",
         None,
-        "of its own",
+        ETS_FIX,
         (
             "\t priority:  7\ntc: 3 ratelimit: unlimited, tsa: ets, bw: 50%\n\t priority:  3",
             "\t priority:  7\n\t priority:  3\ntc: 3 ratelimit: unlimited, tsa: ets, bw: 50%",
@@ -158,7 +172,7 @@ FAULTS = [
         "roce.cnp",
         "WARN",
         None,
-        "strictly",
+        ETS_FIX,
         ("tc: 6 ratelimit: unlimited, tsa: strict", "tc: 6 ratelimit: unlimited, tsa: ets, bw: 0%"),
     ),
     qos(
@@ -278,7 +292,7 @@ FAULTS = [
         "dscp-prio 26:3 48:6",
         "bnxt_en",
     ),
-    dcb("bnxt_small_share", "ets", outputs.dcb_ets(20), "roce.ets", "WARN", None, "30 %", "bnxt_en"),
+    dcb("bnxt_small_share", "ets", outputs.dcb_ets(20), "roce.ets", "WARN", None, ETS_FIX_DCB, "bnxt_en"),
     tree(
         "bnxt_cc_off",
         "roce.ecn",
@@ -295,6 +309,16 @@ FAULTS = [
         "DSCP",
         f"echo 0x1a > {CC}/roce_dscp",
         (f"{CC}/roce_dscp", "0x0a"),
+        driver="bnxt_en",
+    ),
+    tree(
+        "bnxt_class_of_firmware",
+        "roce.effective_dscp",
+        "MUST_FIX",
+        "DSCP",
+        "firmware owns DSCPs and priorities (its service profile): have them changed there with niccli",
+        (f"{CC}/roce_dscp", "0x0a"),
+        ("/sys/kernel/debug/bnxt_re/bnxt_re0/info", "fw_service_prof_type_sup : 1"),
         driver="bnxt_en",
     ),
     dcb("ice_pfc_off", "pfc", outputs.dcb_pfc(), "roce.pfc", "MUST_FIX", "PFC", "prio-pfc all:off 3:on", "ice"),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.checks import look_at_lossless
+from ansible_collections.lium.cluster.plugins.module_utils._lossless.mlnx_qos import parse_mlnx_qos
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.policy import Policy, PolicyError
 from ansible_collections.lium.cluster.plugins.module_utils._lossless.rules import RULES
+from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError
 from ansible_collections.lium.cluster.plugins.module_utils._probe import HostProbe, open_probe
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
 from hypothesis import HealthCheck, given, settings
@@ -52,6 +55,7 @@ def test_nothing_is_found_on_a_healthy_host(seed: int, tmp_path: Path) -> None:
     if "infiniband" in host.description:
         assert {record.status for record in found.records} == {"SKIPPED"}
         assert "not applicable" in found.records[0].observed
+        assert found.facts["lossless"]["verdict"] == "not_applicable"
     else:
         assert (found.facts["lossless"]["verdict"], found.facts["lossless"]["confidence"]) == (
             "lossless",
@@ -121,6 +125,67 @@ def test_an_unset_host_is_told_the_values_of_its_switch(tmp_path: Path) -> None:
     assert f"mlnx_qos -i {NETDEV} --pfc 0,0,0,0,0,1,0,0" in records["roce.pfc"].remediation
     assert f"echo 238 > {CLASS}" in records["roce.effective_dscp"].remediation, "DSCP 59 and ECT(0)"
     assert '"59": "5"' in records["roce.dcbx_peer"].remediation
+
+
+@pytest.mark.parametrize("allowed", [[3], [3, 4]])
+def test_the_command_for_traffic_classes_mends_them(allowed: list[int], tmp_path: Path) -> None:
+    """The card shows what the command names: nothing is found any more of RoCE's class, nor of that of CNPs."""
+    host = lossless_host()
+    head = outputs.MLNX_QOS.partition("tc: ")[0]
+    rows = "".join(f"tc: {number} ratelimit: unlimited, tsa: vendor\n\t priority:  {number}\n" for number in range(8))
+    host.answer(f"mlnx_qos -i {NETDEV}", head + rows)
+    fixes = by_id(host, tmp_path / "factory", pfc_priorities=allowed)
+    assert (fixes["roce.ets"].status, fixes["roce.cnp"].status) == ("WARN", "WARN")
+    line = fixes["roce.ets"].remediation.partition("mlnx_qos ")[2].partition(". Why: ")[0]
+    words = line.split()
+    assert line in fixes["roce.cnp"].remediation, "one command for both"
+    prio_tc, tsa, shares = (words[words.index(f"--{name}") + 1].split(",") for name in ("prio_tc", "tsa", "tcbw"))
+    assert (sum(map(int, shares)), len({*prio_tc}) <= 4) == (100, True)
+    shown = ""
+    for number in sorted({*map(int, prio_tc)}):
+        bandwidth = f", bw: {shares[number]}%" if tsa[number] == "ets" else ""
+        members = "".join(f"\t priority:  {index}\n" for index in range(8) if prio_tc[index] == str(number))
+        shown += f"tc: {number} ratelimit: unlimited, tsa: {tsa[number]}{bandwidth}\n{members}"
+    host.answer(f"mlnx_qos -i {NETDEV}", head + shown)
+    after = by_id(host, tmp_path / "after", pfc_priorities=allowed)
+    assert (after["roce.ets"].status, after["roce.cnp"].status) == ("OK", "OK"), (line, after["roce.ets"])
+
+
+#: What the texts of each system have on a site: PFC on the priority, the DSCP that leads to it, ECN on its queue.
+SWITCH_TEXTS = {
+    "Cumulus": (
+        "pfc default-global switch-priority {priority};",
+        "mapping default-global dscp {dscp} switch-priority {priority};",
+        "congestion-control default-global traffic-class {priority} ecn enable;",
+    ),
+    "SONiC": ('pfc_enable "{priority}"', '"{dscp}": "{priority}"', "QUEUE|PORT|{priority} wred_profile"),
+    "Arista": (
+        "priority-flow-control priority {priority} no-drop;",
+        "qos map dscp {dscp} to traffic-class {priority};",
+        "tx-queue {priority} (uc-tx-queue on some models); random-detect ecn minimum-threshold",
+    ),
+    "Onyx": (
+        "dcb priority-flow-control priority {priority} enable;",
+        "qos map dscp {dscp} to switch-priority {priority};",
+        "traffic-class {priority} congestion-control ecn minimum-absolute",
+    ),
+}
+#: These two have a mode for RoCE with PFC on priority 3.
+ROCE_MODES = {"Cumulus": "nv set qos roce mode lossless;", "Onyx": "roce lossless;"}
+
+
+@pytest.mark.parametrize(("priority", "dscp"), [(5, 59), (3, 26), (3, 40)])
+def test_the_operator_of_the_switch_gets_priority_dscp_and_ecn(priority: int, dscp: int, tmp_path: Path) -> None:
+    host = lossless_host()
+    host.answer(PEER, outputs.lldpcli(pfc="08,00"))
+    found = look(host, tmp_path / "host", priority=priority, dscp=dscp)
+    texts = found.facts["lossless"]["switch"]
+    assert set(texts) == set(SWITCH_TEXTS)
+    for system, parts in SWITCH_TEXTS.items():
+        pfc, *others = (part.format(priority=priority, dscp=dscp) for part in parts)
+        assert (ROCE_MODES.get(system, pfc) if priority == 3 else pfc) in texts[system]
+        assert [part for part in others if part not in texts[system]] == []
+        assert f"{system}: {texts[system]}" in {row.id: row for row in found.records}["roce.dcbx_peer"].remediation
 
 
 def test_two_neighbours_that_differ_tell_nothing(tmp_path: Path) -> None:
@@ -218,6 +283,53 @@ def test_garbage_is_never_ok(data: st.DataObject, tmp_path: Path) -> None:
     assert records["roce.lossless"].status in ("UNKNOWN", "MUST_FIX")
 
 
+#: Sources of a lossy host by driver, as text that damage may make look like that of a lossless one.
+LOSSY: dict[str, dict[str, str]] = {
+    "mlx5_core": {
+        f"mlnx_qos -i {NETDEV}": outputs.MLNX_QOS.replace(ENABLED, ENABLED.replace("1", "0")),
+        f"dcb -j pfc show dev {NETDEV}": outputs.dcb_pfc(),
+    },
+    "bnxt_en": {
+        f"dcb -j pfc show dev {NETDEV}": outputs.dcb_pfc(),
+        f"dcb -N pfc show dev {NETDEV}": "pfc-cap 8 macsec-bypass off delay 7 \nprio-pfc "
+        + " ".join(f"{number}:off" for number in range(8)),
+        f"bnxtqos -dev={NETDEV} get_qos": "IEEE 8021QAZ PFC TLV:\n         PFC enabled: none\n",
+    },
+    "ice": {
+        f"dcb -j pfc show dev {NETDEV}": outputs.dcb_pfc(),
+        f"lldptool -ti {NETDEV}": "IEEE 8021QAZ PFC TLV\n\t Willing: yes\n\t PFC enabled: none\n",
+    },
+}
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_damaged_output_never_makes_a_lossy_host_lossless(data: st.DataObject, tmp_path: Path) -> None:
+    """Cut off, written over or with a hole. No letter or digit is put in: with those it may be a good answer again."""
+    driver = data.draw(st.sampled_from(DRIVERS))
+    host = lossless_host(driver)
+    for line, text in LOSSY[driver].items():
+        start, length = data.draw(st.integers(0, len(text))), data.draw(st.integers(0, len(text)))
+        filling = data.draw(st.text('\n\t ,:;{}[]"-#\0', max_size=6))
+        host.answer(line, text[:start] + filling + text[start + length :])
+    found = look_at_lossless(_rewritten(host, tmp_path / driver), site_options(host))
+    assert found.facts["lossless"]["verdict"] != "lossless", host.commands
+    assert {row.id: row.status for row in found.records}["roce.pfc"] in ("UNKNOWN", "MUST_FIX")
+
+
+def test_a_hole_in_mlnx_qos_never_turns_pfc_on() -> None:
+    """From any word to any other: PFC is off, as it was, or the output is none."""
+    text = outputs.MLNX_QOS.replace("enabled     0   0   0   1", "enabled     0   0   0   0")
+    cuts = [match.start() for match in re.finditer(r"(?<=\s)(?=\S)|(?<=\S)(?=\s)", text[text.index("Receive") :])]
+    begin = text.index("Receive")
+    for start in cuts:
+        for end in cuts[cuts.index(start) :]:
+            try:
+                assert parse_mlnx_qos(text[: begin + start] + text[begin + end :]).pfc == frozenset(), (start, end)
+            except ParseError:
+                continue
+
+
 def _rewritten(host: RecordedHost, folder: Path) -> HostProbe:
     """As `write`, but over what was written before."""
     if not folder.exists():
@@ -263,6 +375,7 @@ def test_a_vlan_that_tags_the_priority_is_enough_for_pcp(tmp_path: Path) -> None
         ({"dscp": 64}, "dscp: 64 is not in 0 to 63"),
         ({"pfc_priorities": [4]}, "the priority of RoCE is not among them"),
         ({"pfc_priorities": [3, 9]}, "9 is not in 0 to 7"),
+        ({"pfc_priorities": [3, 4, 5]}, "pfc_priorities: 3, 4, 5 are more than 2"),
         ({"mode": "best"}, "none of lossless, ecn_only"),
     ],
 )

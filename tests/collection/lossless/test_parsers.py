@@ -230,6 +230,10 @@ def test_bnxt_qos() -> None:
     found = broadcom.parse_bnxt_qos(BNXT)
     assert (found.pfc, found.trust, found.dscp_map) == ({3}, "dscp", {48: 7, 26: 3})
     assert (found.tc_of[3], found.tsa, found.bandwidth) == (1, {0: "ets", 1: "ets", 2: "strict"}, {0: 50, 1: 50, 2: 0})
+    older = BNXT.replace("50% 50% 0%", "50% 50%").replace(" 2:strict", "").replace("7:2", "7:0")
+    older = older.replace("         APP#0:\n          Priority: 7\n          Sel: 5\n          DSCP: 48\n", "")
+    two = broadcom.parse_bnxt_qos(older)
+    assert (two.dscp_map, two.tsa, two.bandwidth) == ({26: 3}, {0: "ets", 1: "ets"}, {0: 50, 1: 50}), "two classes"
     lossy = broadcom.parse_bnxt_qos("IEEE 8021QAZ PFC TLV:\n         PFC enabled: none\n")
     assert (lossy.pfc, lossy.trust, lossy.tc_of) == (frozenset(), "pcp", None)
     assert broadcom.parse_bnxt_qos(BNXT.replace("PFC enabled: 3", "PFC enabled: 3, 4")).pfc == {3, 4}

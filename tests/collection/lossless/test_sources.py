@@ -79,6 +79,37 @@ def test_mlx5_without_the_vendors_tool(text_only: bool, tmp_path: Path) -> None:
     assert record.evidence_source == "dcb app"
 
 
+@pytest.mark.parametrize(
+    ("buffers", "pfc", "status", "said", "fix"),
+    [
+        ("", "delay 30", "OK", "cable length 30 m", ""),
+        ("", "delay 7", "WARN", "cable length 7 m, not 20 m", f"dcb pfc set dev {NETDEV} delay 20"),
+        ("", "delay 0", "UNKNOWN", "for which cable length", "Install iproute2"),
+        ("", "", "UNKNOWN", "dcb pfc does not show it", "Install iproute2"),
+        (
+            "3:0",
+            "delay 30",
+            "WARN",
+            "shared with priority 0",
+            f"dcb buffer set dev {NETDEV} prio-buffer all:0 3:1 buffer-size all:0 0:32868 1:230076",
+        ),
+    ],
+    ids=["long enough", "too short", "no such setting", "not shown", "shared"],
+)
+def test_buffers_and_cable_without_the_vendors_tool(
+    buffers: str, pfc: str, status: str, said: str, fix: str, tmp_path: Path
+) -> None:
+    """What is not read is not 0 metres, and the way to mend it is the tool that is there."""
+    host = lossless_host()
+    del host.commands[f"mlnx_qos -i {NETDEV}"]
+    for what, text in DCB_TEXT.items():
+        host.answer(f"dcb -N {what} show dev {NETDEV}", text.replace("delay 7", pfc).replace("3:1", buffers or "3:1"))
+        host.answer(f"dcb -j {what} show dev {NETDEV}", "prio-pfc words")
+    record = records(host, tmp_path / "host", cable_length=20)["roce.buffers"]
+    assert (record.status, said in record.observed, fix in (record.remediation or "")) == (status, True, True), record
+    assert "mlnx_qos -i" not in (record.remediation or "")
+
+
 def test_an_early_dcb_knows_less(tmp_path: Path) -> None:
     """Its missing command makes trust and DSCP unknown, not PFC."""
     host = lossless_host("bnxt_en")
@@ -114,6 +145,15 @@ def test_newer_bnxt_re_shows_congestion_control_elsewhere(tmp_path: Path) -> Non
     found = records(host, tmp_path / "host")
     assert found["roce.ecn"].status == "OK"
     assert found["roce.effective_dscp"].status == "UNKNOWN", "it does not show the class there"
+
+
+def test_the_service_profile_serves_cnps_strictly(tmp_path: Path) -> None:
+    """With it the firmware gives them a strict class of their own, whatever the classes of the host say."""
+    host = lossless_host("bnxt_en")
+    host.answer(f"dcb -j ets show dev {NETDEV}", outputs.dcb_ets().replace('"strict"', '"ets"'))
+    assert statuses(host, tmp_path / "without") == {"roce.cnp": "WARN"}
+    host.files["/sys/kernel/debug/bnxt_re/bnxt_re0/info"] = "fw_service_prof_type_sup : 1"
+    assert statuses(host, tmp_path / "with") == {}
 
 
 def test_ice_with_an_agent_of_the_host(tmp_path: Path) -> None:
@@ -162,6 +202,10 @@ def test_ecn_that_only_the_firmware_tells(tmp_path: Path) -> None:
     found = records(host, tmp_path / "off")
     assert (found["roce.ecn"].status, found["roce.lossless"].status) == ("MUST_FIX", "MUST_FIX")
     assert "ROCE_CC_PRIO_MASK_P1=255" in found["roce.ecn"].remediation
+    host.answer(line, rc=1, stderr="-E- Failed to open the device\n")
+    found = records(host, tmp_path / "no-device")
+    assert (found["roce.ecn"].status, found["roce.cnp"].status) == ("UNKNOWN", "UNKNOWN")
+    assert "-E- Failed to open the device" in found["roce.ecn"].observed
 
 
 def test_a_bond_is_looked_at_leg_by_leg(tmp_path: Path) -> None:

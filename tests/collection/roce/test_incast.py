@@ -195,6 +195,14 @@ def test_a_job_without_a_class_is_in_the_wrong_one(run: Callable[..., Run]) -> N
     assert {row["tclass"] for row in done.rows} == {0}
 
 
+def test_a_host_whose_rails_were_not_up_at_the_look_gets_no_verdict(run: Callable[..., Run]) -> None:
+    proof = run(3)
+    proof.lossless["gpu01"]["facts"]["lossless"] |= {"verdict": "unknown", "rails": []}
+    done = proof.done()
+    assert set(statuses(done, "roce.loss_counters")) == {"gpu00", "gpu01", "gpu02"}
+    assert set(statuses(done, "roce.lossless")) == {"gpu00", "gpu02"}
+
+
 def test_two_hosts_send_both_ways_and_prove_little(run: Callable[..., Run]) -> None:
     proof = run(2)
     plans = proof.start()
