@@ -88,12 +88,8 @@ def teardown(
     interruption.last_word = last_word.say
 
     def contexts() -> Contexts:
-        def require_patience() -> None:
-            if interruption.has_come():
-                raise _Impatient("It was interrupted, so a lost order was not waited for", code="interrupted")
-
         config = reading_config.result()
-        return contexts_of(intents, os.environ, told, config=config, require_caller=require_patience)
+        return contexts_of(intents, os.environ, told, config=config, is_hurried=interruption.has_come)
 
     began = SYSTEM_CLOCK.monotonic()
     with ThreadPoolExecutor(4) as pool:
@@ -201,10 +197,6 @@ def _last_line(outcome: Outcome, stack: str) -> str:
         return f"No cluster of {stack} bills, but not all of it was torn down.{kept} Run it again."
     done = f" Removed: {', '.join(outcome.removed)}." if outcome.removed else ""
     return f"Nothing of {stack} is left that bills.{done}"
-
-
-class _Impatient(LiumError):
-    """An interrupt came: nothing is waited for any more."""
 
 
 class _LastWord:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from tests.conftest import OWNER_KEY
 from tests.engine.conftest import base_env
 from tests.support.clusters import ORDER, PUBLIC_KEY, bills, live, market, orders
-from tests.support.processes import end_of
+from tests.support.processes import children, end_of
 from tests.support.waiting import wait_for
 from tools.emulator import Emulator
 from tools.pulumi.cli import Cli
@@ -121,10 +122,30 @@ def test_a_cluster_that_cannot_be_had_says_why_and_leaves_nothing(
     assert left(tmp_path) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def tears_down(process: subprocess.Popen[bytes]) -> bool:
+    """Whether its teardown has begun: it reads the stack's state at this moment."""
+    found = False
+    for child in children(process.pid):
+        with child:
+            file = Path(f"/proc/{child.pid}/cmdline")
+            with suppress(OSError):
+                found |= b"stack\0export" in file.read_bytes()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("number", "further"),
+    [(signal.SIGINT, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)],
+    ids=["SIGINT", "SIGTERM"],
+)
 @pytest.mark.parametrize("moment", ["while it orders", "while it is used"])
-def test_an_interrupt_at_any_moment_leaves_nothing(
-    emulator: Emulator, env: dict[str, str], tmp_path: Path, number: signal.Signals, moment: str
+def test_an_interrupt_at_any_moment_and_another_in_the_teardown_leave_nothing(
+    emulator: Emulator,
+    env: dict[str, str],
+    tmp_path: Path,
+    number: signal.Signals,
+    further: signal.Signals,
+    moment: str,
 ) -> None:
     if moment == "while it orders":
         emulator.fault(ORDER, "delay", seconds=3)
@@ -134,7 +155,10 @@ def test_an_interrupt_at_any_moment_leaves_nothing(
     else:
         wait_for(lambda: "CLUSTER" in job.text(), what=f"the cluster is there\n{job.text()}", timeout=60)
     os.kill(job.process.pid, number)
+    wait_for(lambda: tears_down(job.process), what="the teardown")
+    os.kill(job.process.pid, further)
     text = job.wait()
+    assert f"{further.name}: the deletions go out all the same" in text
     assert job.process.returncode != 0, text
     assert "AFTER" not in text
     bills(emulator, 0)
@@ -246,11 +270,23 @@ def test_it(lium_cluster):
     pathlib.Path("used").touch()
     time.sleep(600)
 """
+SLOW_END = """
+import pathlib, time
+import pytest
+
+@pytest.fixture(scope="session", autouse=True)
+def other():
+    yield
+    pathlib.Path("ending").touch()
+    time.sleep(600)
+"""
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_a_cancelled_run_leaves_nothing(emulator: Emulator, env: dict[str, str], tmp_path: Path, workers: str) -> None:
     folder = project(tmp_path, USED)
+    if workers == "0":
+        (folder / "conftest.py").write_text(SLOW_END)
     with (folder / "log").open("wb") as log:
         run = subprocess.Popen(
             [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", workers],
@@ -263,8 +299,15 @@ def test_a_cancelled_run_leaves_nothing(emulator: Emulator, env: dict[str, str],
         )
     wait_for((folder / "used").exists, what="the cluster is used", timeout=60)
     run.terminate()
+    if workers == "0":
+        # The second signal, which ends pytest's own end, comes before the turn of the cluster.
+        wait_for((folder / "ending").exists, what="the other fixture's end")
+        run.send_signal(signal.SIGINT)
+    wait_for(lambda: tears_down(run), what="the teardown", timeout=60)
+    run.terminate()
     code = end_of(run, folder / "log", 180)
-    assert code == pytest.ExitCode.INTERRUPTED, (folder / "log").read_text(errors="replace")
+    expected = -signal.SIGINT if workers == "0" else pytest.ExitCode.INTERRUPTED
+    assert code == expected, (folder / "log").read_text(errors="replace")
     bills(emulator, 0)
     assert live(emulator) == []
     assert left(tmp_path) == []
