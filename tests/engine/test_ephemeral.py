@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,12 @@ def left(tmp_path: Path) -> list[str]:
     return [path.name for path in root.iterdir()] if root.exists() else []
 
 
+def hours_left(expires_at: str) -> int:
+    """Whole hours of a time limit that was set within the last minutes."""
+    left = datetime.fromisoformat(expires_at) - datetime.now(timezone.utc)
+    return round((left + timedelta(minutes=5)) / timedelta(hours=1))
+
+
 def test_a_cluster_for_the_length_of_a_block(emulator: Emulator, env: dict[str, str], tmp_path: Path) -> None:
     job = Job(tmp_path, env, "pass")
     text = job.wait()
@@ -92,7 +99,7 @@ def test_a_cluster_for_the_length_of_a_block(emulator: Emulator, env: dict[str, 
     (line,) = [line for line in text.splitlines() if line.startswith("CLUSTER")]
     _, hostfile, expires_at = json.loads(line.removeprefix("CLUSTER"))
     assert hostfile.splitlines() == ["10.42.0.1 slots=8", "10.42.0.2 slots=8"]
-    assert expires_at is not None
+    assert hours_left(expires_at) == 2
     assert len(orders(emulator)) == 1
     bills(emulator, 0)
     assert live(emulator) == []
@@ -200,6 +207,8 @@ def test_a_member_that_refuses_is_named_with_its_price(emulator: Emulator, env: 
 
 
 TESTS = """
+import pathlib
+
 def test_one(lium_cluster):
     assert lium_cluster.node_addrs == ["10.42.0.1", "10.42.0.2"]
 
@@ -207,26 +216,28 @@ def test_two(lium_cluster):
     assert lium_cluster.cluster_id
 
 def test_three(lium_cluster):
-    assert lium_cluster.expires_at
+    pathlib.Path("expires_at").write_text(lium_cluster.expires_at)
 """
 
 
-def project(tmp_path: Path, tests: str) -> Path:
+def project(tmp_path: Path, tests: str, options: str = "") -> Path:
     """A folder with these tests and the options of the fixture."""
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "key.pub").write_text(PUBLIC_KEY)
     (folder / "pytest.ini").write_text(
-        "[pytest]\nlium_gpu_type = H100\nlium_nodes = 2\nlium_ssh_public_key = key.pub\nlium_ttl = 3h\n"
+        f"[pytest]\nlium_gpu_type = H100\nlium_nodes = 2\nlium_ssh_public_key = key.pub\n{options}"
     )
     (folder / "test_it.py").write_text(tests)
     return folder
 
 
-def run_pytest(tmp_path: Path, env: dict[str, str], *arguments: str, tests: str = TESTS) -> tuple[int, str]:
+def run_pytest(
+    tmp_path: Path, env: dict[str, str], *arguments: str, tests: str = TESTS, options: str = ""
+) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
-        cwd=project(tmp_path, tests),
+        cwd=project(tmp_path, tests, options),
         env=env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -238,13 +249,16 @@ def run_pytest(tmp_path: Path, env: dict[str, str], *arguments: str, tests: str 
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_all_tests_of_a_run_share_one_cluster(
-    emulator: Emulator, env: dict[str, str], tmp_path: Path, workers: str
+@pytest.mark.parametrize(
+    ("workers", "options", "hours"), [("0", "", 2), ("2", "lium_ttl = 3h\n", 3)], ids=["one process", "two workers"]
+)
+def test_all_tests_of_a_run_share_one_cluster_that_has_a_time_limit(
+    emulator: Emulator, env: dict[str, str], tmp_path: Path, workers: str, options: str, hours: int
 ) -> None:
-    code, text = run_pytest(tmp_path, env, "-n", workers)
+    code, text = run_pytest(tmp_path, env, "-n", workers, options=options)
     assert code == 0, text
     assert "3 passed" in text
+    assert hours_left((tmp_path / "project" / "expires_at").read_text()) == hours
     assert len(orders(emulator)) == 1
     bills(emulator, 0)
     assert left(tmp_path) == []
