@@ -38,6 +38,7 @@ from pulumi.automation._cmd import CommandResult, OnOutput
 from pulumi.automation.errors import create_command_error
 
 from pulumi_lium.api import SYSTEM_CLOCK
+from pulumi_lium.interruption import Deferral
 from pulumi_lium.lifecycle.errors import OperationFailed
 from pulumi_lium.recovery.accounts import base_url_of, contexts_of
 from pulumi_lium.recovery.export import parse_export
@@ -51,6 +52,8 @@ _GRACE_S = 5.0
 """Seconds that the engine has to end after a first interrupt; a second one ends it at once."""
 _PATIENCE_S = 90.0
 """How long the teardown waits for a process that is still at work on an order of this run."""
+_HURRY_S = 5.0
+"""The same, and for a lost order, after a signal."""
 _LAST_LINES = 40
 
 
@@ -109,7 +112,7 @@ def ephemeral_cluster(
         try:
             yield run.up({**inputs, "ttl": ttl})
         finally:
-            run.teardown()
+            run.teardown().hand_on()
 
 
 class EphemeralRun:
@@ -193,11 +196,20 @@ class EphemeralRun:
             raise OperationFailed(f"The cluster could not be made.\n{said}", code="not_made") from None
         return EphemeralCluster.of({name: output.value for name, output in outputs.items()})
 
-    def teardown(self) -> None:
+    def teardown(self) -> Deferral:
         """Deletes the cluster, destroys the stack, proves that nothing is left, removes the folder. May be repeated.
+
+        A signal meanwhile does not end it, but leaves it only seconds to wait for an order that is under way or lost:
+        as CI services cancel a job, by one signal and then another, it is the second that comes here. It is returned,
+        to be handed on; one more cuts the teardown off.
 
         Raises `OperationFailed` naming what may still bill; the folder is kept then.
         """
+        with Deferral() as deferral:
+            self._teardown(lambda: deferral.age() > _HURRY_S)
+        return deferral
+
+    def _teardown(self, is_hurried: Callable[[], bool]) -> None:
         stack, intents = (
             PulumiStack(self._project, self.stack, self._environ),
             FileIntents(journal_folder(self._environ)),
@@ -210,13 +222,14 @@ class EphemeralRun:
                 export = parse_export(text, f"the state of {self.stack}", base_url=base_url, now=SYSTEM_CLOCK.now())
             outcome = Teardown(
                 stack=stack,
-                contexts=contexts_of(intents, self._environ, self._report),
+                contexts=contexts_of(intents, self._environ, self._report, is_hurried=is_hurried),
                 journal=intents,
                 export=export,
                 lock_age=timedelta(0),
                 report=self._report,
                 clock=SYSTEM_CLOCK,
                 patience=_PATIENCE_S,
+                is_hurried=is_hurried,
             ).run(remove_stack=True)
         except BaseException:
             self._report(f"The teardown was cut off, and the cluster may still bill. Go on with: {self._command()}")

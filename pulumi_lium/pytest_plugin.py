@@ -3,7 +3,8 @@
 It is made when the first test asks and torn down at the end of the run, under pytest-xdist too: the workers share one
 cluster, and the main process tears it down once they are done. SIGTERM, by which CI services cancel a job, interrupts
 the run as Ctrl-C does, and the teardown follows; under xdist the main process is the one to signal. That it does only
-once a test has asked for the cluster, and only where nobody else handles it. Options, each also on the command line:
+once a test has asked for the cluster, and only where nobody else handles it. A further signal does not end the
+teardown. Options, each also on the command line:
 
     [pytest]
     lium_nodes = 2
@@ -24,9 +25,10 @@ import os
 import secrets
 import shutil
 import signal
+import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -101,20 +103,21 @@ def lium_cluster(pytestconfig: pytest.Config, lium_cluster_inputs: dict[str, Any
         return EphemeralCluster(**json.loads(made.read_text(encoding="utf-8")))
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """The main process tears the cluster down, after every worker."""
-    config = session.config
-    if hasattr(config, "workerinput"):
-        return
-    failure = _tear_down(config.stash[_FOLDER])
-    if failure is not None:
-        config.stash[_FAILURE] = failure
-        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, object]:
+    """The main process tears the cluster down, after every worker; also where a signal cuts off what ends before it."""
+    try:
+        return (yield)
+    finally:
+        if not hasattr(session.config, "workerinput"):
+            _tear_down(session)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Also where no session began, the folder goes."""
+    """Also where no session began, the folder goes. A run that was cut off has no summary, and is told here."""
+    failure = config.stash.get(_FAILURE, None)
+    if failure is not None:
+        print(failure, file=sys.stderr, flush=True)
     if config.stash.get(_HANDLES, False):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if not hasattr(config, "workerinput"):
@@ -127,6 +130,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if failure is not None:
         terminalreporter.section("lium_cluster", red=True)
         terminalreporter.line(failure)
+        del config.stash[_FAILURE]
 
 
 def _handle_sigterm(config: pytest.Config) -> None:
@@ -147,19 +151,22 @@ def _handle_sigterm(config: pytest.Config) -> None:
     config.stash[_HANDLES] = True
 
 
-def _tear_down(meeting: Path) -> str | None:
-    """Ends this run's cluster, if it made one: what went wrong, or None."""
-    begun = meeting / "run"
+def _tear_down(session: pytest.Session) -> None:
+    """Ends this run's cluster, if it made one; what went wrong is kept for the summary."""
+    begun = session.config.stash[_FOLDER] / "run"
     if not begun.exists():
-        return None
+        return
     from .api.errors import LiumError
     from .ephemeral import EphemeralRun
 
     try:
-        EphemeralRun(Path(begun.read_text(encoding="utf-8"))).teardown()
+        signalled = EphemeralRun(Path(begun.read_text(encoding="utf-8"))).teardown().has_come()
     except LiumError as error:
-        return str(error)
-    return None
+        session.config.stash[_FAILURE] = str(error)
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+    else:
+        if signalled:
+            session.exitstatus = pytest.ExitCode.INTERRUPTED
 
 
 def _inputs(config: pytest.Config) -> dict[str, Any]:

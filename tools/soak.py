@@ -95,6 +95,18 @@ def replay(seed: int) -> bool:
     return verdict.ok
 
 
+def _number(name: str, default: int, *, least: int) -> int:
+    """A whole number from the environment. Ends the program with a line that names the variable."""
+    text = os.environ.get(name) or str(default)
+    try:
+        number = int(text)
+    except ValueError:
+        raise SystemExit(f"{name}={text} is no whole number, as 20000 is.") from None
+    if number < least:
+        raise SystemExit(f"{name}={text} is too small: at least {least}.")
+    return number
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="soak", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--replay", type=int, metavar="SEED", help="play one seed again and tell its story")
@@ -102,8 +114,7 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.replay is not None:
         raise SystemExit(0 if replay(asked.replay) else 1)
-    first = int(os.environ.get("SEED") or 0)
-    schedules = int(os.environ.get("SCHEDULES") or DEFAULT_SCHEDULES)
+    first, schedules = _number("SEED", 0, least=0), _number("SCHEDULES", DEFAULT_SCHEDULES, least=1)
     began = time.monotonic()
     counts, failed = soak(first, schedules, asked.jobs)
     rate = counts["schedules"] / (time.monotonic() - began)

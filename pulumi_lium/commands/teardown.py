@@ -87,25 +87,24 @@ def teardown(
     last_word = _LastWord(pulumi, intents, as_json)
     interruption.last_word = last_word.say
 
-    def contexts() -> Contexts:
-        def require_patience() -> None:
-            if interruption.has_come():
-                raise _Impatient("It was interrupted, so a lost order was not waited for", code="interrupted")
-
-        config = reading_config.result()
-        return contexts_of(intents, os.environ, told, config=config, require_caller=require_patience)
+    def contexts(config: Mapping[str, str]) -> Contexts:
+        return contexts_of(intents, os.environ, told, config=config, is_hurried=interruption.has_come)
 
     began = SYSTEM_CLOCK.monotonic()
     with ThreadPoolExecutor(4) as pool:
         reading_text, reading_config = pool.submit(pulumi.export_or_none), pool.submit(pulumi.config)
         # Meanwhile, what the first deletion needs; every tenth of a second counts after a signal.
         pool.submit(importlib.import_module, "requests")
-        begun: Future[list[Removal]] | None = None
+        begun: list[Future[list[Removal]]] = []
+        begun_with: Mapping[str, str] | None = None
         reading: list[Future[Any]] = [reading_text, reading_config]
         while wait_for(reading, timeout=_LOOK_S).not_done:
             is_late = interruption.has_come() or SYSTEM_CLOCK.monotonic() - began > _SLOW_S
-            if is_late and begun is None and reading_config.done():
-                begun = pool.submit(delete_on_record, contexts(), intents, pulumi, told)
+            # The configuration may name another key than the environment does; it is not waited for either.
+            config = reading_config.result() if reading_config.done() else {}
+            if is_late and config != begun_with and all(each.done() for each in begun):
+                begun.append(pool.submit(delete_on_record, contexts(config), intents, pulumi, told))
+                begun_with = config
             if interruption.age() > _PATIENCE_S:
                 pulumi.stop_reading()
         export, unread = _read(reading_text, stack, reading_config.result(), interruption, same_key)
@@ -114,7 +113,7 @@ def teardown(
             say(f"There is no stack {stack}: interrupted orders of it, and clusters with its mark, are looked for.")
         job = Teardown(
             stack=pulumi,
-            contexts=contexts(),
+            contexts=contexts(reading_config.result()),
             journal=intents,
             export=export,
             lock_age=lock_age,
@@ -124,7 +123,7 @@ def teardown(
             timeout=timeout,
             is_hurried=interruption.has_come,
             unread=unread,
-            begun=begun.result if begun else tuple,
+            begun=lambda: [removal for each in begun for removal in each.result()],
         )
         outcome = job.run(remove_stack=remove_stack)
     for failure in outcome.failures:
@@ -201,10 +200,6 @@ def _last_line(outcome: Outcome, stack: str) -> str:
         return f"No cluster of {stack} bills, but not all of it was torn down.{kept} Run it again."
     done = f" Removed: {', '.join(outcome.removed)}." if outcome.removed else ""
     return f"Nothing of {stack} is left that bills.{done}"
-
-
-class _Impatient(LiumError):
-    """An interrupt came: nothing is waited for any more."""
 
 
 class _LastWord:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pulumi_lium.api import SYSTEM_CLOCK, LiumApi
+from pulumi_lium.api.errors import LiumError
 from pulumi_lium.api.settings import DEFAULT_BASE_URL, normalise_base_url
 from pulumi_lium.lifecycle.accounts import settings_for
 from pulumi_lium.lifecycle.context import Context
@@ -26,17 +27,24 @@ def contexts_of(
     report: Callable[[str], None],
     *,
     config: Mapping[str, Any] | None = None,
-    require_caller: Callable[[], None] = lambda: None,
+    is_hurried: Callable[[], bool] = lambda: False,
 ) -> Contexts:
-    """Keys come from a stack's configuration, else from the environment. Each account is built when first used."""
+    """Keys come from a stack's configuration, else from the environment. Each account is built when first used.
+
+    Once `is_hurried`, a lost order is not waited for.
+    """
     made: dict[str | None, Context] = {}
+
+    def require_patience() -> None:
+        if is_hurried():
+            raise LiumError("It was interrupted, so a lost order was not waited for", code="interrupted")
 
     def context(account: str | None) -> Context:
         if account not in made:
             settings = settings_for((config or {}).get, environ, account)
             rng = random.SystemRandom()
             api = LiumApi(settings, rng=rng)
-            made[account] = Context(api, SYSTEM_CLOCK, rng, report, intents, require_caller=require_caller)
+            made[account] = Context(api, SYSTEM_CLOCK, rng, report, intents, require_caller=require_patience)
         return made[account]
 
     return context

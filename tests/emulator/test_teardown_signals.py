@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -61,16 +62,25 @@ def on_record(emulator: Emulator, tmp_path: Path) -> str:
 
 @pytest.fixture
 def start(lium_env: Mapping[str, str], tmp_path: Path) -> Iterator[Start]:
-    """Starts the teardown of a stack whose CLI does what `export` says; `patience` is how long that may take."""
+    """Starts the teardown of a stack whose CLI does what `export` says; `patience` is how long that may take.
+
+    `config` is what the CLI does when it is asked for the configuration; by default the stack's file tells that.
+    """
     started = []
 
-    def run(export: str, patience: float = 20.0) -> subprocess.Popen[str]:
+    def run(
+        export: str, patience: float = 20.0, config: str | None = None, key: str = OWNER_KEY
+    ) -> subprocess.Popen[str]:
         tools, project = tmp_path / "bin", tmp_path / "project"
         tools.mkdir()
         project.mkdir()
         (project / "Pulumi.yaml").write_text("name: web\nruntime: python\n")
-        (project / "Pulumi.dev.yaml").write_text("{}\n")
-        (tools / "pulumi").write_text(f'#!/bin/sh\n[ "$1 $2" = "stack export" ] && {export}\nexit 9\n')
+        answers = f'[ "$1 $2" = "stack export" ] && {export}\n'
+        if config is None:
+            (project / "Pulumi.dev.yaml").write_text("{}\n")
+        else:
+            answers += f'[ "$1" = config ] && {config}\n'
+        (tools / "pulumi").write_text(f"#!/bin/sh\n{answers}exit 9\n")
         (tools / "pulumi").chmod(0o755)
         arguments = ["pulumi-lium", "teardown", "--cwd", str(project), "--stack", "dev"]
         # The handlers as `main` sets them, before the module that the limit stands in is loaded.
@@ -85,6 +95,7 @@ def start(lium_env: Mapping[str, str], tmp_path: Path) -> Iterator[Start]:
                 "HOME": str(tmp_path),
                 "PULUMI_LIUM_STATE_DIR": str(tmp_path / "state"),
                 **lium_env,
+                "LIUM_API_KEY": key,
             },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -112,14 +123,15 @@ def handles(process: subprocess.Popen[str]) -> bool:
     return bool(caught >> (signal.SIGTERM - 1) & 1)
 
 
-def test_a_signal_before_anything_is_loaded_deletes_what_is_on_record_though_the_export_hangs(
-    on_record: str, start: Start, emulator: Emulator
+@pytest.mark.parametrize("config", [None, "exec sleep 600"], ids=["export", "export and config"])
+def test_a_signal_before_anything_is_loaded_deletes_what_is_on_record_though_the_backend_hangs(
+    on_record: str, start: Start, emulator: Emulator, config: str | None
 ) -> None:
     # Its imports come after the signal: a machine on which they take long is given its share of that.
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", "import pulumi_lium.commands.teardown, requests"], check=True)
     allowed = max(2.0, 4 * (time.monotonic() - began))
-    process = start("exec sleep 600")
+    process = start("exec sleep 600", config=config)
     wait_for(lambda: handles(process), what="the handlers", poll=0.005)
     process.send_signal(signal.SIGTERM)
     began = time.monotonic()
@@ -128,6 +140,23 @@ def test_a_signal_before_anything_is_loaded_deletes_what_is_on_record_though_the
     assert seconds < allowed, f"{seconds:.1f} s"
     wait_for(lambda: live(emulator) == [], what="the cluster is gone")
     assert process.poll() is None
+
+
+def test_a_key_that_only_the_configuration_has_is_used_once_it_is_read(
+    on_record: str, start: Start, emulator: Emulator, tmp_path: Path
+) -> None:
+    """The signal goes on without the configuration, with the environment's key, which is that of nobody."""
+    settings = json.dumps({"lium:apiKey": {"value": OWNER_KEY, "secret": True}})
+    tried = f"until [ -e {tmp_path / 'tried'} ]; do sleep 0.05; done"
+    before = len(emulator.journal())
+    process = start("exec sleep 600", config=f"{{ {tried}; echo '{settings}'; exit 0; }}", key="sk_of_nobody")
+    wait_for(lambda: handles(process), what="the handlers", poll=0.005)
+    process.send_signal(signal.SIGTERM)
+    wait_for(lambda: len(emulator.journal()) > before, what="a look with the environment's key", timeout=20)
+    assert deletes(emulator) == 0
+    assert live(emulator)
+    (tmp_path / "tried").touch()
+    wait_for(lambda: live(emulator) == [], what="the cluster is gone", timeout=20)
 
 
 def test_a_second_signal_names_what_is_on_record(on_record: str, start: Start, emulator: Emulator) -> None:

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ import pytest
 from tests.conftest import OWNER_KEY
 from tests.engine.conftest import base_env
 from tests.support.clusters import ORDER, PUBLIC_KEY, bills, live, market, orders
-from tests.support.processes import end_of
+from tests.support.processes import children, end_of
 from tests.support.waiting import wait_for
 from tools.emulator import Emulator
 from tools.pulumi.cli import Cli
@@ -83,6 +85,12 @@ def left(tmp_path: Path) -> list[str]:
     return [path.name for path in root.iterdir()] if root.exists() else []
 
 
+def hours_left(expires_at: str) -> int:
+    """Whole hours of a time limit that was set within the last minutes."""
+    left = datetime.fromisoformat(expires_at) - datetime.now(timezone.utc)
+    return round((left + timedelta(minutes=5)) / timedelta(hours=1))
+
+
 def test_a_cluster_for_the_length_of_a_block(emulator: Emulator, env: dict[str, str], tmp_path: Path) -> None:
     job = Job(tmp_path, env, "pass")
     text = job.wait()
@@ -91,7 +99,7 @@ def test_a_cluster_for_the_length_of_a_block(emulator: Emulator, env: dict[str, 
     (line,) = [line for line in text.splitlines() if line.startswith("CLUSTER")]
     _, hostfile, expires_at = json.loads(line.removeprefix("CLUSTER"))
     assert hostfile.splitlines() == ["10.42.0.1 slots=8", "10.42.0.2 slots=8"]
-    assert expires_at is not None
+    assert hours_left(expires_at) == 2
     assert len(orders(emulator)) == 1
     bills(emulator, 0)
     assert live(emulator) == []
@@ -121,10 +129,30 @@ def test_a_cluster_that_cannot_be_had_says_why_and_leaves_nothing(
     assert left(tmp_path) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def tears_down(process: subprocess.Popen[bytes]) -> bool:
+    """Whether its teardown has begun: it reads the stack's state at this moment."""
+    found = False
+    for child in children(process.pid):
+        with child:
+            file = Path(f"/proc/{child.pid}/cmdline")
+            with suppress(OSError):
+                found |= b"stack\0export" in file.read_bytes()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("number", "further"),
+    [(signal.SIGINT, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)],
+    ids=["SIGINT", "SIGTERM"],
+)
 @pytest.mark.parametrize("moment", ["while it orders", "while it is used"])
-def test_an_interrupt_at_any_moment_leaves_nothing(
-    emulator: Emulator, env: dict[str, str], tmp_path: Path, number: signal.Signals, moment: str
+def test_an_interrupt_at_any_moment_and_another_in_the_teardown_leave_nothing(
+    emulator: Emulator,
+    env: dict[str, str],
+    tmp_path: Path,
+    number: signal.Signals,
+    further: signal.Signals,
+    moment: str,
 ) -> None:
     if moment == "while it orders":
         emulator.fault(ORDER, "delay", seconds=3)
@@ -134,7 +162,10 @@ def test_an_interrupt_at_any_moment_leaves_nothing(
     else:
         wait_for(lambda: "CLUSTER" in job.text(), what=f"the cluster is there\n{job.text()}", timeout=60)
     os.kill(job.process.pid, number)
+    wait_for(lambda: tears_down(job.process), what="the teardown")
+    os.kill(job.process.pid, further)
     text = job.wait()
+    assert f"{further.name}: the deletions go out all the same" in text
     assert job.process.returncode != 0, text
     assert "AFTER" not in text
     bills(emulator, 0)
@@ -176,6 +207,8 @@ def test_a_member_that_refuses_is_named_with_its_price(emulator: Emulator, env: 
 
 
 TESTS = """
+import pathlib
+
 def test_one(lium_cluster):
     assert lium_cluster.node_addrs == ["10.42.0.1", "10.42.0.2"]
 
@@ -183,26 +216,28 @@ def test_two(lium_cluster):
     assert lium_cluster.cluster_id
 
 def test_three(lium_cluster):
-    assert lium_cluster.expires_at
+    pathlib.Path("expires_at").write_text(lium_cluster.expires_at)
 """
 
 
-def project(tmp_path: Path, tests: str) -> Path:
+def project(tmp_path: Path, tests: str, options: str = "") -> Path:
     """A folder with these tests and the options of the fixture."""
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "key.pub").write_text(PUBLIC_KEY)
     (folder / "pytest.ini").write_text(
-        "[pytest]\nlium_gpu_type = H100\nlium_nodes = 2\nlium_ssh_public_key = key.pub\nlium_ttl = 3h\n"
+        f"[pytest]\nlium_gpu_type = H100\nlium_nodes = 2\nlium_ssh_public_key = key.pub\n{options}"
     )
     (folder / "test_it.py").write_text(tests)
     return folder
 
 
-def run_pytest(tmp_path: Path, env: dict[str, str], *arguments: str, tests: str = TESTS) -> tuple[int, str]:
+def run_pytest(
+    tmp_path: Path, env: dict[str, str], *arguments: str, tests: str = TESTS, options: str = ""
+) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
-        cwd=project(tmp_path, tests),
+        cwd=project(tmp_path, tests, options),
         env=env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -214,13 +249,16 @@ def run_pytest(tmp_path: Path, env: dict[str, str], *arguments: str, tests: str 
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_all_tests_of_a_run_share_one_cluster(
-    emulator: Emulator, env: dict[str, str], tmp_path: Path, workers: str
+@pytest.mark.parametrize(
+    ("workers", "options", "hours"), [("0", "", 2), ("2", "lium_ttl = 3h\n", 3)], ids=["one process", "two workers"]
+)
+def test_all_tests_of_a_run_share_one_cluster_that_has_a_time_limit(
+    emulator: Emulator, env: dict[str, str], tmp_path: Path, workers: str, options: str, hours: int
 ) -> None:
-    code, text = run_pytest(tmp_path, env, "-n", workers)
+    code, text = run_pytest(tmp_path, env, "-n", workers, options=options)
     assert code == 0, text
     assert "3 passed" in text
+    assert hours_left((tmp_path / "project" / "expires_at").read_text()) == hours
     assert len(orders(emulator)) == 1
     bills(emulator, 0)
     assert left(tmp_path) == []
@@ -246,11 +284,23 @@ def test_it(lium_cluster):
     pathlib.Path("used").touch()
     time.sleep(600)
 """
+SLOW_END = """
+import pathlib, time
+import pytest
+
+@pytest.fixture(scope="session", autouse=True)
+def other():
+    yield
+    pathlib.Path("ending").touch()
+    time.sleep(600)
+"""
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_a_cancelled_run_leaves_nothing(emulator: Emulator, env: dict[str, str], tmp_path: Path, workers: str) -> None:
     folder = project(tmp_path, USED)
+    if workers == "0":
+        (folder / "conftest.py").write_text(SLOW_END)
     with (folder / "log").open("wb") as log:
         run = subprocess.Popen(
             [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", workers],
@@ -263,8 +313,15 @@ def test_a_cancelled_run_leaves_nothing(emulator: Emulator, env: dict[str, str],
         )
     wait_for((folder / "used").exists, what="the cluster is used", timeout=60)
     run.terminate()
+    if workers == "0":
+        # The second signal, which ends pytest's own end, comes before the turn of the cluster.
+        wait_for((folder / "ending").exists, what="the other fixture's end")
+        run.send_signal(signal.SIGINT)
+    wait_for(lambda: tears_down(run), what="the teardown", timeout=60)
+    run.terminate()
     code = end_of(run, folder / "log", 180)
-    assert code == pytest.ExitCode.INTERRUPTED, (folder / "log").read_text(errors="replace")
+    expected = -signal.SIGINT if workers == "0" else pytest.ExitCode.INTERRUPTED
+    assert code == expected, (folder / "log").read_text(errors="replace")
     bills(emulator, 0)
     assert live(emulator) == []
     assert left(tmp_path) == []

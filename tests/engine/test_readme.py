@@ -11,16 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.clusters import bills
-from tools.emulator import ControlPlane
+from pulumi_lium.pytest_plugin import _OPTIONS
+from tests.engine.conftest import base_env
+from tests.support.clusters import PUBLIC_KEY, bills, market, orders
+from tools.emulator import ControlPlane, Emulator
 from tools.pulumi.cli import Cli
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 
 
+def _section(title: str) -> str:
+    return README.split(f"## {title}", 1)[1].split("\n## ", 1)[0]
+
+
 def _blocks(language: str, section: str = "") -> list[str]:
-    text = README.split(f"## {section}", 1)[1].split("\n## ", 1)[0] if section else README
+    text = _section(section) if section else README
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
@@ -49,7 +55,7 @@ def sandbox(tmp_path: Path, pulumi_cli: Cli) -> tuple[Path, dict[str, str]]:
 def test_the_first_steps_work_as_written(sandbox: tuple[Path, dict[str, str]], port: int, tmp_path: Path) -> None:
     checkout, env = sandbox
     first, second = _blocks("sh", "Your own program")
-    (program,) = _blocks("python")
+    program, *_ = _blocks("python")
     text = tmp_path / "program.py"
     text.write_text(program)
     # The newcomer's editor, and a market in which four H100 machines are free.
@@ -82,6 +88,39 @@ def test_the_first_steps_work_as_written(sandbox: tuple[Path, dict[str, str]], p
         assert "4 × 8 H100" in printed, "the preview says what would be ordered"
         assert (checkout / "my-cluster" / ".pulumi").is_dir(), "the state is where the README says"
         bills(ControlPlane(f"http://127.0.0.1:{port}/api"), 0)
+
+
+@pytest.mark.parametrize("what", ["program", "tests"])
+def test_a_cluster_for_a_program_or_for_tests_works_as_written(
+    emulator: Emulator, lium_env: dict[str, str], pulumi_cli: Cli, tmp_path: Path, what: str
+) -> None:
+    emulator.reset(market())
+    program, tests = _blocks("python", "A cluster for a program")
+    (options,) = _blocks("ini", "A cluster for a program")
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for name, text in (("program.py", program), ("pytest.ini", options), ("test_cluster.py", tests)):
+        (folder / name).write_text(text)
+    (folder / "key.pub").write_text(PUBLIC_KEY)
+    arguments = ["program.py"] if what == "program" else ["-m", "pytest", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**base_env(pulumi_cli), **lium_env, "HOME": str(tmp_path), "PULUMI_HOME": str(tmp_path / ".pulumi")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ("10.42.0.2 slots=8\n" if what == "program" else "1 passed") in done.stdout
+    assert len(orders(emulator)) == 1
+    bills(emulator, 0)
+
+
+def test_the_readme_names_every_option_of_the_fixture() -> None:
+    assert set(re.findall(r"`lium_(?!cluster)(\w+)`", _section("A cluster for a program"))) == set(_OPTIONS)
 
 
 def test_every_command_of_the_readme_exists() -> None:

@@ -48,8 +48,16 @@ def deletes(emulator: Emulator) -> int:
     return sum(row["method"] == "DELETE" for row in emulator.journal())
 
 
-def test_a_whole_stack_is_torn_down_and_again_and_its_stack_removed(stack: Stack, emulator: Emulator) -> None:
-    stack.up()
+def test_a_whole_stack_is_kept_with_a_wrong_key_and_torn_down_with_the_right_one_and_again(
+    stack: Stack, emulator: Emulator
+) -> None:
+    cluster_id = stack.up().outputs["cluster_id"]
+    refused = teardown(stack, "--remove-stack", env={"LIUM_API_KEY": "sk_of_nobody"}).wait(4).splitlines()[-1]
+    assert refused.startswith("May still bill $32.00 an hour: train-")
+    assert cluster_id in refused
+    assert refused.endswith(f"The stack {stack.name} was kept.")
+    assert cluster_id in {item["id"] for item in stack.resources()}
+    bills(emulator, 2)
     said = teardown(stack).wait()
     assert said.splitlines()[-1].startswith(f"Nothing of {stack.name} is left that bills. Removed: train-")
     assert live(emulator) == []
