@@ -70,14 +70,18 @@ def test_pod_install_twice_and_remove(bare_site: Site, make_hook) -> None:
     assert daemon.pid_file.read_text() == daemon_id, "Docker was reloaded, never restarted"
 
 
-def test_another_default_stands_behind_and_comes_back(bare_site: Site, make_hook) -> None:
+def test_a_default_of_nvidia_stands_behind_and_comes_back(bare_site: Site, make_hook) -> None:
     daemon = bare_site.daemon
     traced = bare_site.folder / "traced"
-    site_runtime = bare_site.folder / "crun"
+    site_runtime = bare_site.folder / "nvidia-container-runtime"
     site_runtime.write_text(f'#!/bin/sh\necho called >> {traced}\nexec runc "$@"\n')
     site_runtime.chmod(0o755)
     text = bare_site.write_daemon_json(
-        **{"default-runtime": "crun", "runtimes": {"crun": {"path": str(site_runtime)}}, "log-driver": "json-file"}
+        **{
+            "default-runtime": "nvidia",
+            "runtimes": {"nvidia": {"path": str(site_runtime), "runtimeArgs": []}},
+            "log-driver": "json-file",
+        }
     )
     daemon.stop()
     daemon.start()
@@ -87,7 +91,7 @@ def test_another_default_stands_behind_and_comes_back(bare_site: Site, make_hook
     assert "called" in traced.read_text()
     assert make_hook().install("pod").changes == []
     make_hook().remove()
-    assert daemon.info["DefaultRuntime"] == "crun"
+    assert daemon.info["DefaultRuntime"] == "nvidia"
     assert daemon.config.read_text() == text
 
 
