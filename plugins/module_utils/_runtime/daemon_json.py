@@ -160,7 +160,10 @@ def remove(text: str, undo: Mapping[str, Any]) -> str | None:
     """Takes our runtime out and restores what stood there before; None where there was no file and nothing is left."""
     settings = load(text)
     runtimes = settings.get("runtimes", {})
-    runtimes.pop(RUNTIME, None)
+    # Gone already, with the undo still there: a removal was cut short, and the default is that of `for_reload`.
+    cut_short = runtimes.pop(RUNTIME, None) is None and "default-runtime" in undo
+    if cut_short and undo["default-runtime"] is None and settings.get("default-runtime") == "runc":
+        del settings["default-runtime"]
     if not runtimes and not undo.get("runtimes"):
         settings.pop("runtimes", None)
     if settings.get("default-runtime") == RUNTIME:
@@ -180,10 +183,16 @@ def remove(text: str, undo: Mapping[str, Any]) -> str | None:
     return text if settings == load(text) else _dump(settings, text)
 
 
-def with_default(text: str | None, name: str) -> str:
-    """The text with a default runtime that is named: Docker keeps the one it has when a reload finds no name."""
+def for_reload(text: str | None, default: str) -> str:
+    """The text with its runtimes named, and `default` as the default one where that is a name and the text has none.
+
+    By a reload Docker keeps the runtimes and the default that it has, unless the file names others.
+    """
     settings = load(text or "")
-    return _dump({**settings, "default-runtime": settings.get("default-runtime") or name}, text or "")
+    named = {**settings, "runtimes": settings.get("runtimes", {})}
+    if default and not settings.get("default-runtime"):
+        named["default-runtime"] = default
+    return _dump(named, text or "")
 
 
 # Flags of dockerd whose key in the file is another word.

@@ -9,6 +9,7 @@ import pytest
 from ansible_collections.lium.cluster.plugins.module_utils._runtime.daemon_json import (
     DaemonJsonError,
     flag_conflicts,
+    for_reload,
     install,
     load,
     remove,
@@ -55,6 +56,8 @@ def test_all_is_kept_and_comes_back(text: str, scope: str) -> None:
     assert back is not None
     assert json.loads(back) == before
     assert [*json.loads(back)] == [*before]
+    # A removal that was cut short between what Docker reloads and what stays.
+    assert json.loads(remove(for_reload(back, "runc"), merged.undo) or "") == before
 
 
 @given(st.text())
