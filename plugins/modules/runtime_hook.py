@@ -14,6 +14,8 @@ description:
   - Merges one runtime into C(daemon.json), keeps everything else in it, and lets Docker read it by a reload. Docker is
     never restarted, and the old file is put back when Docker does not take the new one.
   - What was the default runtime before stands behind ours, and is the default again after O(state=absent).
+  - Works on the daemon of C(docker.service) with the settings in C(/etc/docker/daemon.json). One that dies all the same is
+    started with the old file by systemd; in a pod without systemd the error says that it has to be started.
   - Refuses on a host with a rental, on a file that is not JSON, and on keys that dockerd's command line sets as well.
 options:
   state:
@@ -28,17 +30,6 @@ options:
     type: str
     choices: [host, pod]
     default: host
-  docker_host:
-    description: Address of the daemon, as in the variable C(DOCKER_HOST). Docker's own default without it.
-    type: str
-  daemon_json:
-    description: The settings of the daemon.
-    type: path
-    default: /etc/docker/daemon.json
-  pid_file:
-    description: File with the process id of the daemon.
-    type: path
-    default: /var/run/docker.pid
 extends_documentation_fragment:
   - lium.cluster._attributes.change
 seealso:
@@ -79,17 +70,11 @@ def main() -> None:
         argument_spec={
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "scope": {"type": "str", "choices": ["host", "pod"], "default": "host"},
-            "docker_host": {"type": "str"},
-            "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},
-            "pid_file": {"type": "path", "default": "/var/run/docker.pid"},
         },
         supports_check_mode=True,
     )
-    environ = dict(os.environ)
-    if module.params["docker_host"]:
-        environ["DOCKER_HOST"] = module.params["docker_host"]
-    probe = open_probe("/", environ)
-    places = Places(daemon_json=module.params["daemon_json"], pid_file=module.params["pid_file"])
+    probe = open_probe("/", os.environ)
+    places = Places()
     hook = Hook(
         probe,
         places,

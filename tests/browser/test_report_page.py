@@ -97,21 +97,27 @@ def test_a_wide_rack_does_not_widen_the_page(tmp_path: Path) -> None:
     assert ask(path, PHONE)["width"] <= PHONE[0]
 
 
-def test_on_paper_nothing_is_lost(page: Path) -> None:
-    pdf = page.with_suffix(".pdf")
+@pytest.mark.parametrize("hosts", [6, 20])
+def test_on_paper_nothing_is_lost(tmp_path: Path, hosts: int) -> None:
+    """Also what is folded away on a screen: the checks that are well, and on a large rack all of them."""
+    page, pdf = tmp_path / "page.html", tmp_path / "page.pdf"
+    report, roce = three_faults(hosts)
+    page.write_text(render_page(report, roce), encoding="utf-8")
     chromium(page, "--no-pdf-header-footer", f"--print-to-pdf={pdf}")
     text = subprocess.run(
         ["pdftotext", "-layout", pdf, "-"], capture_output=True, text=True, check=True, timeout=60
     ).stdout
     for words in (
-        "3 of 6 hosts can be sold",
+        f"{hosts - 3} of {hosts} hosts can be sold",
         "ib_uverbs, rdma_ucm are not loaded",
         "Give wg0 another port",
         "Look at its port",
     ):
         assert words in text
-    for number in range(1, 7):
-        assert f"host{number}" in text
+    for host in report["hosts"]:
+        assert host["name"] in text
+    checks = sum(len(host["records"]) for host in report["hosts"])
+    assert len(re.findall(r"Read from +source\n", text)) == checks
 
 
 def test_a_picture_can_be_taken_of_it(page: Path) -> None:

@@ -21,6 +21,8 @@ from tests.collection import test_host_info, test_wireguard_info
 from tests.collection.lossless.faults import FAULTS
 from tests.collection.lossless.hosts import site_options
 from tests.collection.recorded_host import CARDS, RecordedHost, healthy_host
+from tests.collection.roce import test_testable
+from tests.collection.runtime_hook import test_runtime_info
 
 RACKS, CHUNK = 1000, 50
 FOUND = ("MUST_FIX", "WARN", "UNKNOWN")
@@ -67,6 +69,12 @@ def test_nothing_is_found_on_a_good_rack(first: int, tmp_path: Path) -> None:
 
 
 def test_sixty_misconfigurations_and_more_are_planted_by_the_tests_beside_this_one() -> None:
-    planted = [row[0].__name__ for table in (test_host_info.SEEDED, test_wireguard_info.SEEDED) for row in table]
-    planted += [fault.name for fault in FAULTS]
-    assert len(set(planted)) >= 60
+    tables = {
+        "preflight, rdma": [row[0].__name__ for row in test_host_info.SEEDED],
+        "wireguard": [row[0].__name__ for row in test_wireguard_info.SEEDED],
+        "lossless": [fault.name for fault in FAULTS],
+        "runtime_hook": [row[0].__name__ for row in test_runtime_info.SEEDED],
+        "roce_verify": [words for _, words, _ in test_testable.SEEDED],
+    }
+    assert min(len(set(names)) for names in tables.values()) >= 6, "over all roles"
+    assert sum(len(set(names)) for names in tables.values()) >= 60

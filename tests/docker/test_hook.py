@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
 import pytest
 from ansible_collections.lium.cluster.plugins.module_utils._probe import Completed, HostProbe, SubprocessRunner
@@ -70,14 +71,18 @@ def test_pod_install_twice_and_remove(bare_site: Site, make_hook) -> None:
     assert daemon.pid_file.read_text() == daemon_id, "Docker was reloaded, never restarted"
 
 
-def test_another_default_stands_behind_and_comes_back(bare_site: Site, make_hook) -> None:
+def test_a_default_of_nvidia_stands_behind_and_comes_back(bare_site: Site, make_hook) -> None:
     daemon = bare_site.daemon
     traced = bare_site.folder / "traced"
-    site_runtime = bare_site.folder / "crun"
+    site_runtime = bare_site.folder / "nvidia-container-runtime"
     site_runtime.write_text(f'#!/bin/sh\necho called >> {traced}\nexec runc "$@"\n')
     site_runtime.chmod(0o755)
     text = bare_site.write_daemon_json(
-        **{"default-runtime": "crun", "runtimes": {"crun": {"path": str(site_runtime)}}, "log-driver": "json-file"}
+        **{
+            "default-runtime": "nvidia",
+            "runtimes": {"nvidia": {"path": str(site_runtime), "runtimeArgs": []}},
+            "log-driver": "json-file",
+        }
     )
     daemon.stop()
     daemon.start()
@@ -87,7 +92,7 @@ def test_another_default_stands_behind_and_comes_back(bare_site: Site, make_hook
     assert "called" in traced.read_text()
     assert make_hook().install("pod").changes == []
     make_hook().remove()
-    assert daemon.info["DefaultRuntime"] == "crun"
+    assert daemon.info["DefaultRuntime"] == "nvidia"
     assert daemon.config.read_text() == text
 
 
@@ -138,6 +143,61 @@ def test_a_daemon_that_dies_is_started_again_with_the_old_file(bare_site: Site, 
         make_hook(kill=end_instead, sleep=lambda _: time.sleep(0.01)).install("host")
     assert daemon.config.read_text() == before
     assert daemon.info["ServerVersion"]
+
+
+class Killed(BaseException):
+    """The module's process ends here."""
+
+
+def before_the_reload(pid: int, signal_number: int) -> None:
+    raise Killed
+
+
+def after_the_reload(pid: int, signal_number: int) -> None:
+    os.kill(pid, signal_number)
+    raise Killed
+
+
+@pytest.mark.parametrize("death", [before_the_reload, after_the_reload])
+@pytest.mark.parametrize("scope", ["pod", "host"])
+def test_a_call_that_is_killed_is_made_good_by_the_next(
+    bare_site: Site, make_hook, scope: str, death: Callable[[int, int], None]
+) -> None:
+    daemon = bare_site.daemon
+    daemon.config.unlink()
+    default = "lium-rdma" if scope == "pod" else "runc"
+    with pytest.raises(Killed):
+        make_hook(kill=death).install(scope)
+    make_hook().install(scope)
+    assert daemon.info["DefaultRuntime"] == default
+    assert "lium-rdma" in daemon.info["Runtimes"]
+    assert daemon.run("--runtime", default, "--network", "none", IMAGE, "ls", "/") != ""
+    assert make_hook().install(scope).changes == []
+
+    with pytest.raises(Killed):
+        make_hook(kill=death).remove()
+    assert make_hook().remove().changes
+    info = daemon.info
+    assert (info["DefaultRuntime"], "lium-rdma" in info["Runtimes"]) == ("runc", False)
+    assert not daemon.config.exists(), "there was none"
+    assert not bare_site.settings.exists()
+    assert make_hook().remove().changes == []
+    assert daemon.run("--network", "none", IMAGE, "ls", "/") != ""
+
+
+def test_an_install_that_was_killed_and_that_docker_does_not_take_is_no_way_back(bare_site: Site, make_hook) -> None:
+    daemon = bare_site.daemon
+    before = daemon.config.read_text()
+    with pytest.raises(Killed):
+        make_hook(kill=before_the_reload).install("pod")
+
+    def end_instead(pid: int, signal_number: int) -> None:
+        daemon.stop()
+
+    with pytest.raises(HookError, match=r"The old file is back; Docker answers"):
+        make_hook(kill=end_instead).install("pod")
+    assert daemon.config.read_text() == before
+    assert daemon.info["DefaultRuntime"] == "runc"
 
 
 @pytest.mark.parametrize("text", ["<!DOCTYPE html><html>404</html>", "[]", '{"hosts": ["unix:///x"]}'])

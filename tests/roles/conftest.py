@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 import re
 import subprocess
@@ -25,12 +26,14 @@ PLAY_TIMEOUT = 1800.0
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A playbook that ended: exit code, its screen, its report, and how many tasks changed something on each host."""
+    """A playbook that ended: exit code, its screen, its report with the page, and on each host how many tasks changed
+    something."""
 
     rc: int
     screen: str
     report: dict[str, Any]
     changed: dict[str, int]
+    page: str = ""
 
     def record(self, host: str, record_id: str) -> dict[str, str]:
         return self.records(host)[record_id]
@@ -47,6 +50,12 @@ class Run:
             if record["status"] not in ("OK", "SKIPPED")
         }
 
+    def on_page(self, record_id: str) -> str:
+        """What the part "What to do next" of the page says on this check, as a person reads it."""
+        part = self.page.partition("<h2>What to do next</h2>")[2].partition("<h2>")[0]
+        cards = " ".join(f"<div {card}" for card in part.split("<div ") if f">{record_id}</code>" in card)
+        return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", cards)).split())
+
 
 Playbook = Callable[..., Run]
 
@@ -56,10 +65,11 @@ def playbook(tmp_path: Path) -> Playbook:
     """Runs a playbook of the collection, or a file: ``playbook("audit", inventory, "--check", hosts="host1")``."""
 
     def run(name: str, inventory: Path, *arguments: str, **variables: object) -> Run:
-        report = tmp_path / "report.json"
-        report.unlink(missing_ok=True)
+        report, page = tmp_path / "report.json", tmp_path / "report.html"
+        for path in (report, page):
+            path.unlink(missing_ok=True)
         play = name if name.endswith(".yml") else f"lium.cluster.{name}"
-        values = json.dumps({"lium_report_path": str(report), **variables})
+        values = json.dumps({"lium_report_path": str(report), "lium_report_page": str(page), **variables})
         done = subprocess.run(
             [ansible_tool("ansible-playbook"), "-i", str(inventory), play, "-e", values, *arguments],
             cwd=tmp_path,
@@ -71,7 +81,8 @@ def playbook(tmp_path: Path) -> Playbook:
         screen = done.stdout + done.stderr
         changed = {host: int(count) for host, count in re.findall(r"^(host\d+) +: ok=\d+ +changed=(\d+)", screen, re.M)}
         found = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
-        return Run(done.returncode, screen, found, changed)
+        shown = page.read_text(encoding="utf-8") if page.exists() else ""
+        return Run(done.returncode, screen, found, changed, shown)
 
     return run
 

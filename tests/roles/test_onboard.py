@@ -130,6 +130,10 @@ def test_faults_of_the_fabric_are_named(
         twice = first.record(name, "roce.unique_address")
         assert twice["status"] == "MUST_FIX"
         assert f"roce.duplicate_address: {four.fabric_address}" in twice["observed"]
+    # Each fault is on the page as well, at first glance: what was seen, on which hosts, and what to do.
+    for on, planted in (("host1", absent), ("host2", segments), ("host3, host4", twice)):
+        shown = first.on_page(planted["id"])
+        assert f"Hosts {on} Seen {planted['observed']} Do {planted['remediation']}" in shown, first.page
 
     one.add_rdma_device()
     one.run("ip link set eth1 mtu 4200")

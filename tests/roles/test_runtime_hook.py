@@ -19,8 +19,13 @@ pytestmark = [pytest.mark.rack, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 IMAGE = "lium-test"
 PLAY = str(Path(__file__).with_name("runtime_hook.yml"))
-#: Devices by name; whether the first can be opened, which the cgroup decides; the limit of locked memory in KiB.
-_LOOK = "ls /dev/infiniband 2>/dev/null; (exec 3<>/dev/infiniband/uverbs0) 2>/dev/null && echo opened; ulimit -l"
+#: Devices by name; whether the first can be opened, which the cgroup decides; the limit of locked memory in KiB;
+#: whether the capability IPC_LOCK is there; the fabric's variables.
+_LOOK = (
+    "ls /dev/infiniband 2>/dev/null; (exec 3<>/dev/infiniband/uverbs0) 2>/dev/null && echo opened; ulimit -l;"
+    " while read key value; do test $key != CapEff: || echo lock=$((0x$value >> 14 & 1)); done < /proc/self/status;"
+    " echo hca=$NCCL_IB_HCA index=$NCCL_IB_GID_INDEX"
+)
 
 
 def make_image(host: Host) -> None:
@@ -48,6 +53,14 @@ def container(host: Host, *options: str) -> list[str]:
     return host.run(" ".join(command), timeout=300).stdout.split()
 
 
+def executed(host: Host, *options: str) -> str:
+    """The same by `docker exec` in a container with a network of its own, and that container's environment."""
+    run = f"docker run --detach --name nested --pull never --network none {' '.join(options)} {IMAGE}"
+    run += " sh -c 'env > /tmp/env; > /tmp/written; sleep 600'"
+    look = f"docker exec nested sh -c '{_LOOK}; until test -e /tmp/written; do sleep 1; done; cat /tmp/env'"
+    return host.run(f"{run} && {look}; docker rm --force nested", timeout=300).stdout
+
+
 def test_containers_of_a_virtual_host_get_its_devices(
     full_rack: Rack, inventory: Callable[[Rack], Path], playbook: Playbook
 ) -> None:
@@ -67,5 +80,13 @@ def test_containers_of_a_virtual_host_get_its_devices(
     assert second.changed == {one.name: 0}, second.screen
     merged = json.loads(one.run("cat /etc/docker/daemon.json").stdout)
     assert list(merged) == ["log-driver", "runtimes"], "a named runtime, never the default of a host"
-    assert container(one, "--runtime", "lium-rdma") == ["rdma_cm", "uverbs0", "opened", "unlimited"]
-    assert "opened" not in container(one), "without the runtime's name a container gets nothing"
+    one.run("printf 'NCCL_IB_HCA==rxe0:1\\nNCCL_IB_GID_INDEX=3\\n' > /etc/lium-cluster.env")
+    whole = ["rdma_cm", "uverbs0", "opened", "unlimited", "lock=1", "hca==rxe0:1", "index=5"]
+    assert container(one, "--runtime", "lium-rdma", "--env", "NCCL_IB_GID_INDEX=5") == whole, "a variable of -e wins"
+    bare = container(one)
+    assert "opened" not in bare, "without the runtime's name a container gets nothing"
+    assert bare[-3:] == ["lock=0", "hca=", "index="]
+    own_network = executed(one, "--runtime", "lium-rdma")
+    assert "opened" in own_network
+    assert "PATH=" in own_network
+    assert "NCCL" not in own_network, "the fabric's variables are for the host's network alone"

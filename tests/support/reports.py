@@ -84,9 +84,9 @@ def report_of(
     return build_report(records, playbook, AT, sale(groups, records, roce["fabrics"] if roce else ()))
 
 
-def three_faults() -> tuple[dict[str, Any], dict[str, Any]]:
-    """A rack of six with three planted faults: a module, a port that is taken, a host whose pairs fail."""
-    hosts = [f"host{number}" for number in range(1, 7)]
+def three_faults(size: int = 6) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A rack, of six, with three planted faults: a module, a port that is taken, a host whose pairs fail."""
+    hosts = [f"host{number}" for number in range(1, size + 1)]
     module = record(
         "rdma.modules",
         "MUST_FIX",
@@ -106,7 +106,7 @@ def three_faults() -> tuple[dict[str, Any], dict[str, Any]]:
         "roce.pairs",
         "MUST_FIX",
         title="Every pair of the fabric is proven",
-        observed="0 of 5 pairs proven",
+        observed=f"0 of {size - 1} pairs proven",
         remediation="host host5: Look at its port. Why: the platform lists only hosts whose every pair is measured",
     )
     records = {host: host_records() for host in hosts}

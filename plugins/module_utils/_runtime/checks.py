@@ -68,6 +68,13 @@ class Subject(NamedTuple):
         """What daemon.json says; without the file nothing. Raises DaemonJsonError."""
         return load(self.host.probe.read_or_none(DAEMON_JSON_PATH) or "")
 
+    def readable_settings(self) -> dict[str, Any]:
+        """The same; nothing of a file that `runtime.docker_start` says to be wrong."""
+        try:
+            return self.settings()
+        except DaemonJsonError:
+            return {}
+
 
 def docker_start(subject: Subject) -> Record:
     try:
@@ -93,14 +100,12 @@ def docker_start(subject: Subject) -> Record:
 
 
 def default(subject: Subject) -> Record:
-    try:
-        in_file = subject.settings()
-    except DaemonJsonError:
-        in_file = {}  # runtime.docker_start tells it
+    in_file = subject.readable_settings()
     named = default_runtime(in_file)
     ours = runs_wrapper(in_file, named)
     where = DAEMON_JSON_PATH
-    if not ours:
+    # On a host either is one too many; in a pod it is Docker that starts the containers, whatever the file says.
+    if not ours or subject.scope != HOST:
         try:
             info = subject.host.docker_info
         except ToolMissing:
@@ -125,11 +130,13 @@ def hook(subject: Subject) -> Record:
         known = subject.host.docker_info.get("Runtimes")
     except ToolMissing:
         return HOOK.skipped("docker is not installed")
+    again = "Run the role runtime_hook again"
     if not isinstance(known, dict) or RUNTIME not in known:
+        if RUNTIME in subject.readable_settings().get("runtimes", {}):
+            return HOOK.must_fix(f"{DAEMON_JSON_PATH} names {RUNTIME}, which Docker has not read", again)
         if subject.scope == HOST:
             return HOOK.skipped("not installed; a host needs it for containers of its own only")
         return HOOK.must_fix("not installed", "Run the role runtime_hook with scope pod inside the pod")
-    again = "Run the role runtime_hook again"
     if not probe.exists(WRAPPER):
         return HOOK.must_fix(f"Docker knows {RUNTIME}, but {WRAPPER} does not exist", again)
     if not probe.stat(WRAPPER).st_mode & 0o111:

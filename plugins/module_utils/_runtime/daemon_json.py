@@ -11,6 +11,7 @@ For internal use of the collection; may change in any release.
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -48,7 +49,9 @@ def load(text: str) -> dict[str, Any]:
     if not bare.strip():
         return {}
     try:
-        settings = json.loads(bare, object_pairs_hook=_no_key_twice, parse_constant=_no_constant)
+        settings = json.loads(
+            bare, object_pairs_hook=_no_key_twice, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole
+        )
     except json.JSONDecodeError as exc:
         raise DaemonJsonError(
             f"not JSON at line {exc.lineno}, column {exc.colno} ({exc.msg}): {_line(bare, exc.lineno)!r}. "
@@ -85,10 +88,24 @@ def _no_constant(name: str) -> Any:
     raise DaemonJsonError(f"{name} is no JSON: Docker cannot read it either")
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise DaemonJsonError(f"{text[:40]} is too large a number: Docker cannot read it either")
+    return value
+
+
+def _whole(text: str) -> int:
+    _finite(text)  # as Docker reads it; Python has a limit of its own for the digits
+    return int(text)
+
+
 def _dump(settings: Mapping[str, Any], like: str) -> str:
     """In the indentation of the text before, so that a diff shows what has changed."""
     indent = re.search(r"^([ \t]+)\S", like, re.MULTILINE)
     text = json.dumps(settings, indent=indent[1] if indent else 4, ensure_ascii=False, allow_nan=False)
+    # Half a surrogate pair cannot be written; the other range stands for bytes that were no UTF-8 and go back as such.
+    text = re.sub("[\ud800-\udc7f\udd00-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
     return text + ("" if like.strip() and not like.endswith("\n") else "\n")
 
 
@@ -160,7 +177,10 @@ def remove(text: str, undo: Mapping[str, Any]) -> str | None:
     """Takes our runtime out and restores what stood there before; None where there was no file and nothing is left."""
     settings = load(text)
     runtimes = settings.get("runtimes", {})
-    runtimes.pop(RUNTIME, None)
+    # Gone already, with the undo still there: a removal was cut short, and the default is that of `for_reload`.
+    cut_short = runtimes.pop(RUNTIME, None) is None and "default-runtime" in undo
+    if cut_short and undo["default-runtime"] is None and settings.get("default-runtime") == "runc":
+        del settings["default-runtime"]
     if not runtimes and not undo.get("runtimes"):
         settings.pop("runtimes", None)
     if settings.get("default-runtime") == RUNTIME:
@@ -180,10 +200,16 @@ def remove(text: str, undo: Mapping[str, Any]) -> str | None:
     return text if settings == load(text) else _dump(settings, text)
 
 
-def with_default(text: str | None, name: str) -> str:
-    """The text with a default runtime that is named: Docker keeps the one it has when a reload finds no name."""
+def for_reload(text: str | None, default: str) -> str:
+    """The text with its runtimes named, and `default` as the default one where that is a name and the text has none.
+
+    By a reload Docker keeps the runtimes and the default that it has, unless the file names others.
+    """
     settings = load(text or "")
-    return _dump({**settings, "default-runtime": settings.get("default-runtime") or name}, text or "")
+    named = {**settings, "runtimes": settings.get("runtimes", {})}
+    if default and not settings.get("default-runtime"):
+        named["default-runtime"] = default
+    return _dump(named, text or "")
 
 
 # Flags of dockerd whose key in the file is another word.

@@ -33,12 +33,11 @@ from ansible_collections.lium.cluster.plugins.module_utils._runtime.daemon_json 
     RUNTIME,
     DaemonJsonError,
     Merged,
-    default_runtime,
     flag_conflicts,
+    for_reload,
     install,
     load,
     remove,
-    with_default,
 )
 
 RELOAD_LIMIT_S = 30.0
@@ -98,7 +97,14 @@ class Hook:
     # The two verbs
 
     def install(self, scope: str) -> Outcome:
-        """Adds the runtime; with scope ``pod`` it becomes the default. A second call changes nothing."""
+        """Adds the runtime; with scope ``pod`` it becomes the default. A second call changes nothing.
+
+        Unless the first was cut short: what stands in the file and not in the daemon is reloaded.
+        """
+
+        def taken(info: dict[str, Any]) -> bool:
+            return RUNTIME in _runtimes(info) and (_default(info) == RUNTIME) == (scope == POD)
+
         before = _read(self._places.daemon_json)
         try:
             merged = install(before, scope, self._undo())
@@ -106,13 +112,17 @@ class Hook:
             raise HookError(f"{self._places.daemon_json}: {exc}") from exc
         settings = _settings_text(merged.chain)
         stale = before != merged.text
-        if not stale and _read(self._places.settings) == settings and self._undo() == merged.undo:
+        live = self._live()
+        reload = stale or not (live is None or taken(live))
+        if not reload and _read(self._places.settings) == settings and self._undo() == merged.undo:
             return self.outcome
         self._refuse_when_rented()
         self._refuse_what_docker_will_not_take(merged)
         self.outcome.before, self.outcome.after = before or "", merged.text
         if stale:
             self.outcome.changes.append(f"add runtime {RUNTIME} to {self._places.daemon_json}")
+        elif reload:
+            self.outcome.changes.append(f"let Docker read {self._places.daemon_json}: it does not show {RUNTIME} yet")
         self.outcome.changes.append(f"runtime behind it: {' '.join(merged.chain)}")
         if self._dry:
             return self.outcome
@@ -121,9 +131,9 @@ class Hook:
         if before is not None and not os.path.exists(self._places.backup):
             _write(self._places.backup, before, like=self._places.daemon_json)
         _write(self._places.settings, settings)
-        if stale:
-            wanted = RUNTIME if scope == POD else default_runtime(load(merged.text))
-            self._exchange(before, merged.text, lambda info: RUNTIME in _runtimes(info) and _default(info) == wanted)
+        if reload:
+            # The file of an install that was cut short is no way back.
+            self._exchange(before if stale else remove(merged.text, merged.undo), merged.text, taken)
         return self.outcome
 
     def remove(self) -> Outcome:
@@ -140,19 +150,20 @@ class Hook:
         own = [path for path in (self._places.settings, self._places.undo, self._places.backup) if os.path.exists(path)]
         if after == before and not own:
             return self.outcome
+        live = self._live()
+        reload = after != before or not (live is None or _is_without(live))
         self._refuse_when_rented()
         self._refuse_when_used()
-        if after != before:
-            self.outcome.changes.append(f"take runtime {RUNTIME} out of {self._places.daemon_json}")
+        if reload:
+            self.outcome.changes.append(f"take runtime {RUNTIME} out of {self._places.daemon_json} and out of Docker")
             self.outcome.before, self.outcome.after = before or "", after or ""
         self.outcome.changes += [f"remove {path}" for path in own]
         if self._dry:
             return self.outcome
-        if after != before:
-            # A reload keeps the default that the daemon has unless the file names one; ours must not stay in it.
-            named = with_default(after, "runc")
-            wanted = load(named)["default-runtime"]
-            self._exchange(before, named, lambda info: _default(info) == wanted)
+        # Our own files hold the way back: they go when Docker has taken it.
+        if reload:
+            named = for_reload(after, "runc" if live and _default(live) == RUNTIME else "")
+            self._exchange(before, named, _is_without)
             if after is None:
                 os.unlink(self._places.daemon_json)
             elif after != named:
@@ -282,6 +293,15 @@ class Hook:
         except (ProbeError, ParseError, OSError) as exc:
             return f"Docker does NOT answer ({exc}): look at `journalctl -u docker` and start it"
 
+    def _live(self) -> dict[str, Any] | None:
+        """What the daemon shows; None where none runs, as it reads the file when it starts."""
+        if self._daemon() is None:
+            return None
+        try:
+            return self._info()
+        except (ProbeError, ParseError) as exc:
+            raise HookError(f"Docker runs and does not answer, nothing was changed: {exc}") from exc
+
     def _info(self) -> dict[str, Any]:
         info = load_json("docker info", self._probe.output("docker", "info", "--format", "{{json .}}", timeout=30))
         if not isinstance(info, dict) or not info.get("ServerVersion"):
@@ -324,6 +344,10 @@ def _runtimes(info: dict[str, Any]) -> dict[str, Any]:
 
 def _default(info: dict[str, Any]) -> str:
     return str(info.get("DefaultRuntime", ""))
+
+
+def _is_without(info: dict[str, Any]) -> bool:
+    return RUNTIME not in _runtimes(info) and _default(info) != RUNTIME
 
 
 def _settings_text(chain: list[str]) -> str:

@@ -68,23 +68,28 @@ def test_a_host_for_confidential_vms_is_left_alone(make_probe: MakeProbe) -> Non
     assert "QEMU running (pid 812)" in refusal(seen)
 
 
-@pytest.mark.parametrize(
-    ("files", "word"),
-    [
-        ({}, "no active RoCE port"),
-        (port("mlx5_0", "10.0.0.1", layer="InfiniBand"), "fabric.mixed"),
-        (port("mlx5_0", "10.0.0.1", index=4), "roce.no_address"),
-        (port("mlx5_0", "169.254.0.1"), "roce.no_address"),
-        ({**port("mlx5_0", "10.0.0.1"), **port("mlx5_1", "10.0.1.1")}, "roce.two_segments"),
-        ({**port("mlx5_0", "10.0.0.1"), **port("mlx5_1", "10.0.0.2", index=1)}, "roce.gid_index_mixed"),
-        (port("mlx5_0", "10.0.0.9"), "network namespace"),
-    ],
-)
-def test_what_hides_a_host_refuses_the_test(make_probe: MakeProbe, files: dict[str, str], word: str) -> None:
+#: What the platform cannot measure: files, the record's words, and the fix.
+SEEDED: list[tuple[dict[str, str], str, str]] = [
+    ({}, "no active RoCE port", "See rdma.port_active"),
+    (port("mlx5_0", "10.0.0.1", layer="InfiniBand"), "fabric.mixed", "Down the InfiniBand port"),
+    (port("mlx5_0", "10.0.0.1", index=4), "roce.no_address", "Give each rail an IPv4 address"),
+    (port("mlx5_0", "169.254.0.1"), "roce.no_address", "Give each rail an IPv4 address"),
+    ({**port("mlx5_0", "10.0.0.1"), **port("mlx5_1", "10.0.1.1")}, "roce.two_segments", "into one /24"),
+    (
+        {**port("mlx5_0", "10.0.0.1"), **port("mlx5_1", "10.0.0.2", index=1)},
+        "roce.gid_index_mixed: mlx5_0:1 3, mlx5_1:1 1",
+        "GID tables of the rails alike",
+    ),
+    (port("mlx5_0", "10.0.0.9"), "network namespace: mlx5_0:1 10.0.0.9", "Run in the host's network"),
+]
+
+
+@pytest.mark.parametrize(("files", "word", "fix"), SEEDED)
+def test_what_hides_a_host_refuses_the_test(make_probe: MakeProbe, files: dict[str, str], word: str, fix: str) -> None:
     seen = look(make_probe(files, addresses("10.0.0.1", "10.0.0.2", "10.0.1.1")), {})
     assert word in refusal(seen)
     assert seen.records[0].status == "MUST_FIX"
-    assert seen.records[0].remediation
+    assert fix in seen.records[0].remediation
 
 
 @pytest.mark.parametrize(
@@ -107,7 +112,9 @@ def test_a_rental_or_a_doubt_about_one_refuses(make_probe: MakeProbe, answer: An
 def test_another_program_on_the_device_refuses_unless_allowed(make_probe: MakeProbe) -> None:
     commands = {**addresses("10.0.0.1"), "rdma resource show qp link mlx5_0/1": f"{QP}\n{KERNEL_QP}\n"}
     probe = make_probe(port("mlx5_0", "10.0.0.1"), commands)
-    assert refusal(look(probe, {})) == "in use by mlx5_0:1 python3 (pid 4242)"
+    seen = look(probe, {})
+    assert refusal(seen) == "in use by mlx5_0:1 python3 (pid 4242)"
+    assert "roce_verify_allow_busy" in seen.records[0].remediation
     assert refusal(look(probe, {"allow_busy": True})) == ""
 
 

@@ -9,6 +9,7 @@ import pytest
 from ansible_collections.lium.cluster.plugins.module_utils._runtime.daemon_json import (
     DaemonJsonError,
     flag_conflicts,
+    for_reload,
     install,
     load,
     remove,
@@ -17,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(),
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
@@ -55,6 +56,8 @@ def test_all_is_kept_and_comes_back(text: str, scope: str) -> None:
     assert back is not None
     assert json.loads(back) == before
     assert [*json.loads(back)] == [*before]
+    # A removal that was cut short between what Docker reloads and what stays.
+    assert json.loads(remove(for_reload(back, "runc"), merged.undo) or "") == before
 
 
 @given(st.text())
@@ -64,6 +67,12 @@ def test_any_text_is_merged_or_refused(text: str) -> None:
     except DaemonJsonError:
         return
     assert json.loads(merged.text)["default-runtime"] == "lium-rdma"
+
+
+def test_half_a_surrogate_pair_can_be_written() -> None:
+    merged = install('{"a": "\\ud800"}', "host")
+    assert '"a": "\\ud800"' in merged.text
+    assert merged.text.encode()
 
 
 def test_no_file_before_and_none_after() -> None:
@@ -77,6 +86,8 @@ def test_no_file_before_and_none_after() -> None:
     [
         ('{"a": 1, "a": 2}', "'a' stands there twice"),
         ('{"a": NaN}', "NaN"),
+        ('{"a": -1e400}', "-1e400 is too large a number"),
+        ('{"a": 1' + "0" * 5000 + "}", "too large a number"),
         ('{"runtimes": []}', "runtimes is"),
         ('{"default-runtime": 1}', "default-runtime is 1"),
         ('{"default-runtime": "kata"}', "'kata' has no path"),
