@@ -54,7 +54,7 @@ def _medians(commands: list[list[str]], environ: Mapping[str, str]) -> list[floa
     """Milliseconds of each command. They take turns, so that what else the machine does falls on all of them."""
     spent: list[list[float]] = [[] for _ in commands]
     for _ in range(CALLS):
-        for command, times in zip(commands, spent):
+        for command, times in zip(commands, spent, strict=True):
             started = time.monotonic()
             subprocess.run(command, env=environ, check=True, stdout=subprocess.DEVNULL)
             times.append((time.monotonic() - started) * 1000)

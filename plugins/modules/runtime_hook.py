@@ -14,8 +14,8 @@ description:
   - Merges one runtime into C(daemon.json), keeps everything else in it, and lets Docker read it by a reload. Docker is
     never restarted, and the old file is put back when Docker does not take the new one.
   - What was the default runtime before stands behind ours, and is the default again after O(state=absent).
-  - Works on the daemon of C(docker.service) with the settings in C(/etc/docker/daemon.json). One that dies all the same is
-    started with the old file by systemd; in a pod without systemd the error says that it has to be started.
+  - Works on the daemon of C(docker.service) with the settings in C(/etc/docker/daemon.json). One that dies all the same
+    is started with the old file by systemd; in a pod without systemd the error says that it has to be started.
   - Refuses on a host with a rental, on a file that is not JSON, and on keys that dockerd's command line sets as well.
 options:
   state:

@@ -50,6 +50,9 @@ def env(pulumi_cli: Cli, lium_env: dict[str, str], tmp_path: Path) -> dict[str, 
         "PULUMI_LIUM_STATE_DIR": str(tmp_path / "state"),
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "PYTHONFAULTHANDLER": "1",
+        # At its end pytest removes what earlier runs have left there, before the cluster's turn comes: where that were
+        # the folders of this machine's other test runs, it took minutes.
+        "PYTEST_DEBUG_TEMPROOT": str(tmp_path),
     }
 
 
