@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,10 +28,12 @@ def load_measurements(state: State, report: Mapping[str, Any]) -> dict[str, Any]
     their address on the fabric or by their public address. `report["segments"]` names fabrics by IPv4 segment that
     were measured
     even where no pair is left. A pair is proven when each of its measurements (rail, direction; the last of a kind
-    counts) has a rate above zero and a status of OK or WARN, if it has one. Raises MeasurementError.
+    counts) has a rate above zero and a status of OK or WARN, if it has one. Of a pair that was measured in both modes
+    the one with the newest `measured_at` counts. Raises MeasurementError.
     """
     names = _names(state)
-    latest: dict[tuple[str, str, str, str], float | None] = {}
+    latest: dict[tuple[str, str, str, str, str], float | None] = {}
+    newest: dict[tuple[str, str], tuple[datetime, str]] = {}
     touched: dict[str, Fabric] = {}
     for segment in _items(report, "segments"):
         found = [fabric for fabric in state.tables.fabrics.values() if fabric.spec.segment == segment]
@@ -49,9 +52,14 @@ def load_measurements(state: State, report: Mapping[str, Any]) -> dict[str, Any]
         first, second = sorted((a.id, b.id))
         direction = str(record.get("direction"))
         direction = direction if first == a.id else _REVERSE.get(direction, direction)
-        latest[first, second, str(record.get("rail")), direction] = _rate(record, where)
+        mode = str(record.get("mode"))
+        latest[first, second, mode, str(record.get("rail")), direction] = _rate(record, where)
+        seen = _measured_at(record, where), mode
+        newest[first, second] = max(seen, newest.get((first, second), seen))
     pairs: dict[tuple[str, str], float | None] = {}
-    for (first, second, _, _), rate in latest.items():
+    for (first, second, mode, _, _), rate in latest.items():
+        if mode != newest[first, second][1]:
+            continue
         known = pairs.get((first, second), rate)
         pairs[first, second] = None if rate is None or known is None else min(rate, known)
     answer = []
@@ -106,6 +114,18 @@ def _shared_fabric(a: Host, b: Host, where: str) -> Fabric:
     if a is b or a.group is None or b.group is None or a.group.fabric is not b.group.fabric:
         raise MeasurementError(f"{where}: {a.id!r} and {b.id!r} are no two hosts of one fabric")
     return a.group.fabric
+
+
+def _measured_at(record: Mapping[str, Any], where: str) -> datetime:
+    """When it was measured; a record without a time is older than any that has one."""
+    told = record.get("measured_at")
+    if told is None:
+        return datetime.min.replace(tzinfo=timezone.utc)
+    try:
+        at = datetime.fromisoformat(told)
+    except (TypeError, ValueError) as exc:
+        raise MeasurementError(f"{where}.measured_at: must be a time in ISO 8601, not {told!r}") from exc
+    return at if at.tzinfo else at.replace(tzinfo=timezone.utc)
 
 
 def _rate(record: Mapping[str, Any], where: str) -> float | None:

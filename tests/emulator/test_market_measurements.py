@@ -46,6 +46,19 @@ def test_a_failed_measurement_outweighs_a_good_one_of_the_pair(failed: float | N
     assert offered(here) == []
 
 
+def test_of_two_modes_the_newer_one_counts() -> None:
+    here = rack()
+    full = [record("r1", "r2", None, mode="full", rail=1, measured_at="2026-11-03T10:00:00+00:00", status="FAIL")]
+    new = [record("r1", "r2", 90.0, mode="platform", measured_at="2026-11-03T12:00:00+01:00", status="OK")]
+    here.load_measurements({"records": new + full})
+    assert offered(here) == ["r1", "r2"]
+    full[0]["measured_at"] = "2026-11-03T11:00:01+00:00"
+    here.load_measurements({"records": new + full})
+    assert offered(here) == []
+    with pytest.raises(MeasurementError, match=r"records\[0\].measured_at"):
+        here.load_measurements({"records": [{**new[0], "measured_at": "yesterday"}]})
+
+
 def test_a_later_report_replaces_an_earlier_one() -> None:
     here = rack()
     here.load_measurements({"pairs": [["r1", "r2", 90.0], ["r1", "r3", 90.0], ["r2", "r3", 90.0]]})

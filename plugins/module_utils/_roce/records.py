@@ -133,11 +133,19 @@ def _head(ends: Ends, rail: int, settings: Settings) -> dict[str, Any]:
         "a_gid_index": first.gid_index,
         "b_gid_index": second.gid_index,
         "direction": "a_to_b" if ordered else "b_to_a",
+        "size": _SIZE,
+        **told_of(settings),
+    }
+
+
+def told_of(settings: Settings) -> dict[str, Any]:
+    """How a test was run, as its record says it: a number of messages or a number of seconds, the other is ``None``."""
+    return {
         "mode": "full" if settings.diagnostic else "platform",
         "tclass": settings.tclass,
         "qps": settings.qps,
-        "size": _SIZE,
-        "iterations": settings.iterations,
+        "iterations": None if settings.duration_s else settings.iterations,
+        "duration_s": settings.duration_s or None,
     }
 
 

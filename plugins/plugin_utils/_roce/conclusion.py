@@ -20,6 +20,7 @@ from ansible_collections.lium.cluster.plugins.plugin_utils._roce.results import 
     Records,
     carried_over,
     joined,
+    newest_mode,
     test_of,
 )
 from ansible_collections.lium.cluster.plugins.plugin_utils._roce.runfolder import RERUN, SWEEP, RunFolder
@@ -86,7 +87,7 @@ def conclude(folder: RunFolder, ends: Mapping[str, Any], executor_ids: Mapping[s
         "refused": run["refused"],
         "segments": list(run["segments"]),
         "fabrics": [as_dict(fabric) for fabric in fabrics],
-        "platform": platform_form(records, executor_ids),
+        "platform": platform_form(newest_mode(records), executor_ids),
         "records": records,
     }
     return Conclusion(fabrics, report, _host_records(fabrics, run["refused"]))

@@ -126,7 +126,7 @@ def plan_sweep(
     settings = settings_of(options)
     refused, rails, segments = candidates(options, looks)
     earlier = load(options["results_path"]) if options["results_path"] else []
-    kept = still_proven(earlier, rails, mode=options["mode"], now=now, max_age_s=options["max_age_s"])
+    kept = still_proven(earlier, rails, settings=settings, now=now, max_age_s=options["max_age_s"])
     full = options["mode"] == FULL
     tables = [
         timetable(

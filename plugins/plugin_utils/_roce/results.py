@@ -10,19 +10,21 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from ansible_collections.lium.cluster.plugins.module_utils._roce.command import RailAt
+from ansible_collections.lium.cluster.plugins.module_utils._roce.command import RailAt, Settings
 from ansible_collections.lium.cluster.plugins.module_utils._roce.culprit import Outcome
 from ansible_collections.lium.cluster.plugins.module_utils._roce.outliers import outliers
 from ansible_collections.lium.cluster.plugins.module_utils._roce.passmark import FAIL, NOT_MEASURED, OK, SKIPPED, WARN
+from ansible_collections.lium.cluster.plugins.module_utils._roce.records import told_of
 from ansible_collections.lium.cluster.plugins.module_utils._roce.timetable import LinkTest
 
 GOOD = (OK, WARN)
 #: Nothing ran: neither proven nor failed.
 NO_TEST = (NOT_MEASURED, SKIPPED)
 Records = dict[LinkTest, dict[str, Any]]
+Pair = frozenset[str]
 
 
 class ResultsError(ValueError):
@@ -153,25 +155,50 @@ def still_proven(
     records: Iterable[Mapping[str, Any]],
     rails: Mapping[str, Sequence[RailAt]],
     *,
-    mode: str,
+    settings: Settings,
     now: datetime,
     max_age_s: float,
 ) -> Records:
-    """The records that need no new test: good, fresh, of the same mode, and of rails that are still the same.
+    """The records that need no new test: good, fresh, measured the same way, and of rails that are still the same.
 
-    A record that is not understood proves nothing and is measured anew.
+    A good record proves nothing beside one of the same thing that is not good (a failed pair whose rerun with the
+    roles swapped was good leaves both), nor where a later test of its pair in the other mode was not good. A record
+    that is not understood proves nothing and is measured anew.
     """
-    proven: Records = {}
+    told = told_of(settings)
+    good: list[tuple[datetime, Mapping[str, Any]]] = []
+    not_good: set[tuple[Any, ...]] = set()
+    other_mode: dict[Pair, datetime] = {}
     for record in records:
         try:
-            age = now - datetime.fromisoformat(str(record["measured_at"]))
-            fresh = timedelta(0) <= age <= timedelta(seconds=max_age_s)
-            same = all(_same(record, side, rails) for side in ("a", "b"))
-            if fresh and same and record["status"] in GOOD and record["mode"] == mode:
-                proven[test_of(record)] = dict(record)
+            at, pair = _time(record), _pair(record)
+            if record["status"] not in GOOD:
+                not_good.add(_key(record))
+                if record["mode"] != told["mode"]:
+                    other_mode[pair] = max(at, other_mode.get(pair, at))
+            elif (
+                timedelta(0) <= now - at <= timedelta(seconds=max_age_s)
+                and all(record.get(name) == value for name, value in told.items())
+                and all(_same(record, side, rails) for side in ("a", "b"))
+            ):
+                good.append((at, record))
         except (KeyError, TypeError, ValueError):
             continue
-    return proven
+    return {
+        test_of(record): dict(record)
+        for at, record in good
+        if _key(record) not in not_good and at >= other_mode.get(_pair(record), at)
+    }
+
+
+def newest_mode(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Of each pair the records of the mode that measured it last; what the other mode saw before is history."""
+    known = list(records)
+    newest: dict[Pair, tuple[datetime, str]] = {}
+    for record in known:
+        seen = _time(record), str(record["mode"])
+        newest[_pair(record)] = max(seen, newest.get(_pair(record), seen))
+    return [record for record in known if newest[_pair(record)][1] == record["mode"]]
 
 
 def _same(record: Mapping[str, Any], side: str, rails: Mapping[str, Sequence[RailAt]]) -> bool:
@@ -192,17 +219,30 @@ def carried_over(earlier: Iterable[Mapping[str, Any]], judged: Iterable[Mapping[
     kept = []
     for record in earlier:
         try:
-            if _key(record) not in superseded:
+            if _key(record) not in superseded and _time(record):
                 kept.append(dict(record))
         except (KeyError, TypeError, ValueError):
             continue  # not a record
     return kept
 
 
-def _key(record: Mapping[str, Any]) -> tuple[frozenset[str], int, str, str]:
-    """What a later record of the same thing replaces. In the platform's mode either direction stands for the pair."""
-    direction = str(record["direction"]) if record["mode"] != "platform" else ""
-    return frozenset((str(record["a"]), str(record["b"]))), int(record["rail"]), direction, str(record["mode"])
+def _key(record: Mapping[str, Any]) -> tuple[Pair, int | None, str | None, str]:
+    """What a later record of the same thing replaces.
+
+    In the platform's mode that is the pair: either direction stands for it, and other rails are measured by reruns
+    alone, to find the guilty part.
+    """
+    pair, mode = _pair(record), str(record["mode"])
+    return (pair, None, None, mode) if mode == "platform" else (pair, int(record["rail"]), record["direction"], mode)
+
+
+def _pair(record: Mapping[str, Any]) -> Pair:
+    return frozenset((str(record["a"]), str(record["b"])))
+
+
+def _time(record: Mapping[str, Any]) -> datetime:
+    at = datetime.fromisoformat(str(record["measured_at"]))
+    return at if at.tzinfo else at.replace(tzinfo=timezone.utc)
 
 
 def good_pairs(records: Records) -> set[frozenset[str]]:
