@@ -6,6 +6,7 @@ import json
 from datetime import datetime, timezone
 from pathlib import Path
 
+import jinja2
 import pytest
 from ansible_collections.lium.cluster.plugins.module_utils._record import STATUSES, Record, merge_by_id, worst_status
 from ansible_collections.lium.cluster.plugins.plugin_utils._report import (
@@ -103,6 +104,20 @@ def test_a_host_that_does_not_answer_stands_in_the_report(tmp_path: Path, write_
     assert [row["id"] for row in hosts["down"]["records"]] == ["host.reachable"]
     assert "Connection refused" in hosts["down"]["records"][0]["observed"]
     assert len(hosts["up"]["records"]) > 1
+
+
+def test_no_file_of_results_shows_no_pairs() -> None:
+    """"Empty for none" is not the default file, in which an earlier run may stand."""
+    shown = [
+        line.partition(":")[2].strip().strip('"')
+        for path in sorted((Path(__file__).parents[2] / "playbooks").glob("*.yml"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.strip().startswith("roce_results:")
+    ]
+    assert len(shown) == 5
+    for text in shown:
+        template = jinja2.Environment().from_string(text)
+        assert (template.render(roce_verify_results=""), template.render()) == ("", "lium-roce.json")
 
 
 def test_check_mode_writes_no_report(tmp_path: Path, write_inventory, play) -> None:
