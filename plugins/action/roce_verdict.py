@@ -34,14 +34,17 @@ class ActionModule(ActionBase):
                 "results_path": {"type": "path"},
                 "started": {"type": "str", "default": "roce_verify_started"},
                 "collected": {"type": "str", "default": "roce_verify_collected"},
+                "restarted": {"type": "str", "default": "roce_verify_restarted"},
+                "recollected": {"type": "str", "default": "roce_verify_recollected"},
                 "executor_ids": {"type": "dict", "default": {}},
                 "keep_run_folder": {"type": "bool", "default": False},
             }
         )[1]
         variables = task_vars or {}
         ends = ends_of(variables, options["started"], options["collected"])
+        again = ends_of(variables, options["restarted"], options["recollected"])
         conclusion = conclude(
-            RunFolder(options["run_folder"]), ends, options["executor_ids"], datetime.now(timezone.utc)
+            RunFolder(options["run_folder"]), ends, options["executor_ids"], datetime.now(timezone.utc), again
         )
         for fabric in conclusion.fabrics:
             display.display(render(fabric) + "\n")

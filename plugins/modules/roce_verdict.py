@@ -31,6 +31,14 @@ options:
     description: Variable in which the play registered the collection by M(lium.cluster.roce_agent).
     type: str
     default: roce_verify_collected
+  restarted:
+    description: As O(started), of the tests that were repeated.
+    type: str
+    default: roce_verify_restarted
+  recollected:
+    description: As O(collected), of the tests that were repeated.
+    type: str
+    default: roce_verify_recollected
   executor_ids:
     description: Executor id on the platform by inventory name.
     type: dict

@@ -54,15 +54,24 @@ class Conclusion(NamedTuple):
     host_records: dict[str, list[dict[str, str]]]
 
 
-def conclude(folder: RunFolder, ends: Mapping[str, Any], executor_ids: Mapping[str, str], now: datetime) -> Conclusion:
+def conclude(
+    folder: RunFolder,
+    ends: Mapping[str, Any],
+    executor_ids: Mapping[str, str],
+    now: datetime,
+    again_ends: Mapping[str, Any] | None = None,
+) -> Conclusion:
     """Judges a run.
 
-    ``ends`` holds what the task that collected said of each host, nothing for a host it never reached.
+    ``ends`` holds what the task that collected said of each host, nothing for a host it never reached; ``again_ends``
+    the same of the reruns. A host lost in those is named, and keeps what the sweep has proven.
     """
     run = folder.read_run()
     swept, again = joined(folder.records(SWEEP)), joined(folder.records(RERUN))
     kept = {test_of(record): record for record in run["kept"]}
     lost = lost_hosts(run["planned"], ends)
+    planned_again = [host for host in run["planned"] if folder.has_plan(RERUN, host)]
+    lost_again = lost_hosts(planned_again, again_ends) if again_ends is not None else {}
     fabrics = []
     for segment, hosts in run["segments"].items():
         members = frozenset(hosts)
@@ -74,7 +83,9 @@ def conclude(folder: RunFolder, ends: Mapping[str, Any], executor_ids: Mapping[s
         own.update(_unheard(run, members, own, now))
         own.update(_locked(run, own, ends, now))
         gone = {host: why for host, why in lost.items() if host in members}
-        fabrics.append(judge(segment, hosts, own, inside(again), gone))
+        fabric = judge(segment, hosts, own, inside(again), gone)
+        named = {host: f"when tests were repeated: {why}" for host, why in lost_again.items() if host in members}
+        fabrics.append(fabric._replace(lost={**named, **gone}))
     judged = [record for fabric in fabrics for record in fabric.records.values()]
     records = [*carried_over(run["earlier"], judged), *judged]
     report = {

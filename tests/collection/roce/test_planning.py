@@ -337,6 +337,21 @@ def test_a_host_that_never_answers_again_is_named_lost(tmp_path: Path) -> None:
     assert "0 failed, 4 not measured" in render(fabric)
 
 
+def test_a_host_that_is_lost_in_the_reruns_is_named_and_keeps_what_is_proven(tmp_path: Path) -> None:
+    folder = RunFolder(str(tmp_path))
+    folder.write_plans(SWEEP, plan_sweep(options(), looks(5), folder, "run-1", NOW).plans)
+    ends = finish(folder, {frozenset(("gpu03", "gpu04"))})
+    folder.write_plans(RERUN, plan_reruns_of(folder, True).plans)
+    again = finish(folder, pass_name=RERUN, lost={"gpu04"})
+    start = {"failure": {"code": "start"}, "msg": "no python"}
+    (fabric,) = conclude(folder, ends, {}, NOW, {**again, "gpu04": start}).fabrics
+    assert fabric.lost == {"gpu04": "when tests were repeated: no python"}
+    assert "when tests were repeated: no python" in render(fabric)
+    assert [sorted(pair) for pair in fabric.failed] == [["gpu03", "gpu04"]]
+    assert len(fabric.good) == 9
+    assert not any("repeated" in step["repair"] for step in fabric.fix_first)
+
+
 def test_no_pair_disappears_when_both_hosts_are_lost(tmp_path: Path) -> None:
     folder = RunFolder(str(tmp_path))
     planned = plan_sweep(options(), looks(4), folder, "run-1", NOW)
