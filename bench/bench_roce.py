@@ -4,7 +4,8 @@
 
 Each row is a rehearsal (tools/rehearsal): the playbook, its agents and their sockets are real, perftest takes its 1.5
 s, the hosts are emulated on this machine. So the wall time holds the controller and all agents on its few cores;
-"agents" is the time from the last agent's start to the last one's end.
+"agents" is the time from the last agent's start to the last one's end. No serial run is timed: "one pair after another"
+is the sum of what the tests took by themselves in these very rounds, so a test that load made longer counts so.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def figures_of(hosts: int, seen: dict[str, Any]) -> list[Figure]:
         Figure(
             f"n = {hosts}, rounds against one pair after another",
             f"{faster:.1f} × faster",
-            f"{seen['tests']} tests of {seen['tests_own_s']:.0f} s together",
+            f"{seen['tests']} tests, {seen['tests_own_s']:.0f} s: the sum of their own times in this rehearsal",
             f"≥ 0.8 × n/2 = {0.4 * hosts:.1f}",
             faster >= 0.4 * hosts,
         ),
