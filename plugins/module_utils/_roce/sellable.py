@@ -44,18 +44,23 @@ def largest_set(
     """The largest set of hosts whose every pair is in ``good``; a set of one host is no cluster and comes back empty.
 
     Branch and bound with a colouring of the candidates as the bound. The first descent is a good set already, so the
-    budget costs proof and not usefulness.
+    budget costs proof and not usefulness. Hosts that no chain of bad pairs links do not limit each other, so each such
+    part is searched by itself, small ones first.
     """
     near = _neighbours(hosts, good)
-    everyone = (1 << len(hosts)) - 1
-    search = _Search(near, clock() + budget_s, clock)
-    for start in (_greedy(near, everyone), _greedy_by_removal(near, everyone)):
-        search.offer(start)
-    proved = search.run(everyone)
-    size = search.best.bit_count()
-    chosen = tuple(host for number, host in enumerate(hosts) if search.best >> number & 1)
-    at_most = size if proved else max(size, len(_colours(near, everyone)))
-    return Sellable(chosen if size > 1 else (), proved or at_most == size, at_most)
+    deadline = clock() + budget_s
+    best = at_most = 0
+    for part in sorted(_parts(near), key=int.bit_count):
+        search = _Search(near, deadline, clock)
+        for start in (_greedy(near, part), _greedy_by_removal(near, part)):
+            search.offer(start)
+        proved = search.run(part)
+        best |= search.best
+        size = search.best.bit_count()
+        at_most += size if proved else max(size, len(_colours(near, part)))
+    size = best.bit_count()
+    chosen = tuple(host for number, host in enumerate(hosts) if best >> number & 1)
+    return Sellable(chosen if size > 1 else (), at_most == size, at_most)
 
 
 def what_to_fix_first(
@@ -97,6 +102,21 @@ def _neighbours(hosts: Sequence[str], good: Collection[frozenset[str]]) -> list[
             near[first] |= 1 << second
             near[second] |= 1 << first
     return near
+
+
+def _parts(near: Sequence[int]) -> Iterable[int]:
+    """The hosts in parts: within one, bad pairs link every host with every other; between two, all pairs are good."""
+    left = (1 << len(near)) - 1
+    while left:
+        part, reached = 0, left & -left
+        while reached:
+            part |= reached
+            linked = 0
+            for number in _members(reached):
+                linked |= left & ~near[number]
+            reached = linked & ~part
+        left &= ~part
+        yield part
 
 
 def _members(mask: int) -> Iterable[int]:

@@ -52,6 +52,18 @@ def test_exact_to_64_hosts_within_the_budget(share: float) -> None:
         assert found.at_most == len(found.hosts)
 
 
+@pytest.mark.parametrize("ring", [3, 5, 7])
+def test_exact_where_bad_pairs_form_rings(ring: int) -> None:
+    """Of each odd ring of bad pairs just under a half can be sold; no colouring tells that, so the bound is loose."""
+    hosts = names(63)
+    rings = [hosts[first : first + ring] for first in range(0, len(hosts) // ring * ring, ring)]
+    bad = {frozenset((own[place - 1], own[place])) for own in rings for place in range(ring)}
+    found = largest_set(hosts, all_pairs(hosts) - bad, budget_s=1.0)
+    assert found.exact
+    assert len(found.hosts) == len(rings) * (ring // 2) + len(hosts) % ring
+    assert not any(pair <= set(found.hosts) for pair in bad)
+
+
 def test_one_sick_host_is_left_out() -> None:
     hosts = names(40)
     good = {pair for pair in all_pairs(hosts) if "gpu07" not in pair}
