@@ -28,7 +28,7 @@ from tools.rehearsal.hosts import NETWORK, addresses, write_inventory
 from tools.rehearsal.lifeline import Interrupted, inside, run_inside, watch
 from tools.rehearsal.model_server import FLOOR_S, RETRY_S, ModelServer
 from tools.rehearsal.playbook import run_playbook, warm_python
-from tools.rehearsal.simulation import sides_of
+from tools.rehearsal.simulation import agree
 
 
 def main(argv: Sequence[str]) -> int:
@@ -126,10 +126,7 @@ def _conclude(
         return 1
     report = json.loads(results.read_text())
     (verdict,) = report["fabrics"]
-    accused = {(part["part"], tuple(part["hosts"])) for part in verdict["guilty"]}
-    agrees = len(accused) == len(faults) and all(
-        any(set(own) == side or not side for _, own in accused for side in sides_of(fabric, fault)) for fault in faults
-    )
+    agrees = agree(fabric, verdict["guilty"])
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     figures = {
         "hosts": len(fabric.hosts),

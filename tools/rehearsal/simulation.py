@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ansible_collections.lium.cluster.plugins.module_utils._roce import culprit
 from ansible_collections.lium.cluster.plugins.module_utils._roce.culprit import Guilty, Outcome, diagnose
@@ -169,6 +169,16 @@ def names_it(fabric: Fabric, fault: Fault, part: Guilty) -> bool:
     if one_rail and part.kind == culprit.HOST:
         return True
     return part.kind == culprit.CABLE and part.rail == fault.rail and part.role == fault.role
+
+
+def agree(fabric: Fabric, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the guilty parts in a file of results are the planted faults, each of them and no more."""
+    parts = [
+        Guilty(row["part"], tuple(row["hosts"]), row["rail"], row["direction"], frozenset(), (), row["share"])
+        for row in rows
+    ]
+    named = [[names_it(fabric, fault, part) for part in parts] for fault in fabric.faults]
+    return len(parts) == len(fabric.faults) and all(map(any, named)) and all(map(any, zip(*named, strict=True)))
 
 
 def observable(fabric: Fabric, swept: Verdict) -> bool:

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-#: Seconds that the search for the largest set may take. To 64 hosts it has always ended well within it.
+#: Seconds that the search for the largest set may take. To 64 hosts it ends well within them, but for odd rings of bad
+#: pairs that further bad pairs chain to each other.
 BUDGET_S = 5.0
 
 
