@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,8 +29,8 @@ Make = Callable[..., Agents]
 def sweep(agents: Agents, rails: int = 1, full: bool = False, **options: Any) -> dict[str, Any]:
     known = agents.rails(rails)
     rounds = timetable({host: range(len(own)) for host, own in known.items()}, both_directions=full)
-    settings = Settings(18615, 5000, 0, 4, diagnostic=True) if full else Settings()
-    return sweep_plans(Options("run-1", settings=settings, **options), known, rounds)
+    options.setdefault("settings", Settings(18615, 5000, 0, 4, diagnostic=True) if full else Settings())
+    return sweep_plans(Options("run-1", **options), known, rounds)
 
 
 def pairs(records: list[dict[str, Any]]) -> set[tuple[str, str]]:
@@ -239,10 +240,63 @@ def test_wrong_use(make_agents: Make, arguments: list[str], code: int) -> None:
     assert (done.returncode, done.stderr[:6]) == (code, "usage:")
 
 
+def give(agents: Agents, program: str, script: str) -> None:
+    path = agents.folder / "bin" / program
+    path.unlink(missing_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
 def give_docker(agents: Agents, script: str) -> None:
-    docker = agents.folder / "bin" / "docker"
-    docker.write_text(f"#!/bin/sh\n{script}\n")
-    docker.chmod(0o755)
+    give(agents, "docker", script)
+
+
+@pytest.mark.parametrize(("refusals", "expected"), [(1, ("OK", None)), (2, ("FAIL", "connect_refused"))])
+def test_a_client_that_came_too_early_is_started_once_more(
+    make_agents: Make, fake_perftest: Path, refusals: int, expected: tuple[str, str | None]
+) -> None:
+    agents = make_agents(2)
+    starts = agents.folder / "starts"
+    address = "|".join(agents.addresses.values())
+    give(
+        agents,
+        "ib_write_bw",
+        f"""
+        for last; do :; done
+        case $last in {address})
+            echo client >> {starts}
+            if [ $(/usr/bin/wc -l < {starts}) -le {refusals} ]; then echo "Couldn't connect to $last:18515"; exit 1; fi
+        esac
+        exec {fake_perftest} "$@"
+        """,
+    )
+    agents.start(sweep(agents))
+    agents.wait()
+    (record,) = agents.records("gpu00")
+    assert (record["status"], record["class"]) == expected
+    assert starts.read_text().split() == ["client", "client"]
+    assert agents.records("gpu01") == [record]
+
+
+def test_the_platforms_image_gets_the_platforms_arguments(make_agents: Make) -> None:
+    """A docker that starts the image's entry point on this host: it picks device and GID index itself (5.1)."""
+    agents = make_agents(3)
+    asked = agents.folder / "asked"
+    give_docker(
+        agents,
+        f"""
+        echo "$@" >> {asked}
+        [ $1 = run ] || exit 0
+        until [ $1 = probe:1 ]; do shift; done
+        exec ib_write_bw -d mlx5_0 -i 1 -x 3 -p $3 -n $4 --report_gbits $5
+        """,
+    )
+    agents.start(sweep(agents, settings=Settings(image="probe:1")))
+    assert set(agents.wait().values()) == {0}
+    assert {record["status"] for host in agents.addresses for record in agents.records(host)} == {"OK"}
+    runs_of = [line.partition(" probe:1 ")[2].split() for line in asked.read_text().splitlines() if "run" in line]
+    assert sorted(words[:3] for words in runs_of) == [["client", "18515", "1000"]] * 3 + [["server", "18515", "1000"]] * 3
+    assert {words[3] for words in runs_of if words[0] == "client"} <= set(agents.addresses.values())
 
 
 def test_a_rental_in_the_middle_ends_the_tests(make_agents: Make) -> None:

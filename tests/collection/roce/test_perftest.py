@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.lium.cluster.plugins.module_utils._roce.failures import CAUSES, End, classify
+from ansible_collections.lium.cluster.plugins.module_utils._roce.command import RailAt, Settings, perftest
 from ansible_collections.lium.cluster.plugins.module_utils._roce.perftest import read, read_json, read_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -230,3 +231,36 @@ def test_whatever_is_printed_gives_a_rate_or_a_cause(text: str, rc: int | None, 
         assert rc == 0
         assert 0 < seen.gigabits_per_second < float("inf")
     read_json(text)
+
+
+RUN = (
+    "docker run --rm --name lium_roce_verify --network host --device /dev/infiniband --cap-add IPC_LOCK"
+    " --ulimit memlock=-1:-1 daturaai/lium-rdma-probe:0.0.1"
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "number", "server"),
+    [
+        (Settings(), 0, "ib_write_bw -d mlx5_4 -i 2 -x 3 -p 18515 -n 1000 --report_gbits"),
+        # One port for all in the platform's mode.
+        (Settings(), 1, "ib_write_bw -d mlx5_4 -i 2 -x 3 -p 18515 -n 1000 --report_gbits"),
+        (Settings(image="daturaai/lium-rdma-probe:0.0.1"), 0, f"{RUN} server 18515 1000"),
+        (
+            Settings(18615, 5000, 0, 4, 106, diagnostic=True),
+            1,
+            "ib_write_bw -d mlx5_4 -i 2 -x 3 -p 18616 -n 5000 -q 4 --tclass=106 -F --report_gbits",
+        ),
+        (
+            Settings(18615, 5000, 10, 1, diagnostic=True),
+            0,
+            "ib_write_bw -d mlx5_4 -i 2 -x 3 -p 18615 -D 10 -F --report_gbits",
+        ),
+    ],
+)
+def test_the_command_is_the_contracts(settings: Settings, number: int, server: str) -> None:
+    """Host-contract 5.1 and 5.2, to the letter; the client's has the server's address behind it."""
+    own = RailAt("mlx5_4", 2, 3, "10.20.30.11")
+    assert perftest(settings, own, number, None) == server.split()
+    client = server.replace(" server ", " client ")
+    assert perftest(settings, own, number, "10.20.30.12") == [*client.split(), "10.20.30.12"]
