@@ -114,6 +114,10 @@ int main(int argc, char **argv)
 		return take(ask(question));
 	}
 	for (int at = 1; at < argc; at++) {
+		if (!strcmp(argv[at], "--version")) {
+			puts("Version: 6.20");
+			return 1;
+		}
 		if (!strcmp(argv[at], "-d") && at + 1 < argc)
 			device = argv[++at];
 		else if (!strcmp(argv[at], "-p") && at + 1 < argc)

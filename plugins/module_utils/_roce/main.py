@@ -16,6 +16,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -54,6 +55,7 @@ _PROOF_COUNTERS = frozenset(
     name.format(priority) for names in NAMES.values() for name in names for priority in range(8)
 )
 _COUNTERS_S = 10.0
+_VERSION_S = 5.0
 #: A Docker that takes longer than this for its list does not answer.
 _DOCKER_S = 60.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -101,6 +103,17 @@ class HostBench:
             return parse(done.stdout.decode("utf-8", "replace"))
         except (OSError, subprocess.SubprocessError, ParseError):
             return {}
+
+    def version(self, program: str) -> str | None:
+        """Its exit code says nothing: some versions end ``--version`` with 0 and some do not."""
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            argv = [program, "--version"]
+            done = subprocess.run(
+                argv, env=dict(self.environ), capture_output=True, timeout=_VERSION_S, check=False, stdin=subprocess.DEVNULL
+            )
+            found = re.search(rb"^\s*version\s*:\s*([\w.+~-]+)", done.stdout, re.I | re.M)
+            return found.group(1).decode() if found else None
+        return None
 
     def now(self) -> str:
         return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

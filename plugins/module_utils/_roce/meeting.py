@@ -12,6 +12,7 @@ For internal use of the collection; may change in any release.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -63,6 +64,9 @@ class Bench(Protocol):
         Counters that cannot be read are not in it.
         """
 
+    def version(self, program: str) -> str | None:
+        """The version of a perftest program; ``None`` where it tells none."""
+
     def now(self) -> str:
         """The wall clock as ISO 8601 with its zone."""
 
@@ -74,6 +78,11 @@ class Runner:
         self._loop = loop
         self._bench = bench
         self._settings = settings
+
+    @functools.cached_property
+    def _version(self) -> str | None:
+        """Asked once, for the first record that this host writes. An image's perftest is not asked."""
+        return None if self._settings.image else self._bench.version(self._settings.perftest)
 
     def drive(self, link: Link, ends: Ends, rail: int, limits: Limits, *, alone: bool) -> dict[str, Any]:
         """Runs the client's end; answers the record, which the other end has then as well. Raises LinkClosed."""
@@ -107,6 +116,7 @@ class Runner:
                 measured_at=self._bench.now(),
                 counters={**word.get("counters", {}), **counters},
                 alone=alone,
+                perftest=self._version,
             )
             link.send({"record": record})
             return record

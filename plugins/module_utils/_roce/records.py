@@ -69,8 +69,12 @@ def measured(
     measured_at: str,
     counters: Mapping[str, int],
     alone: bool,
+    perftest: str | None = None,
 ) -> dict[str, Any]:
-    """The record of a test that ran, with its status. ``a`` is the end whose name sorts first."""
+    """The record of a test that ran, with its status. ``a`` is the end whose name sorts first.
+
+    ``perftest`` is the version on the client's host, ``None`` where it is not known.
+    """
     top = ceiling(carrying(ends.server_rail), carrying(ends.client_rail), reading.mtu)
     told = mark(reading.gigabits_per_second, top)
     links = [own.link_gbps for own in (ends.server_rail, ends.client_rail) if own.link_gbps]
@@ -90,6 +94,7 @@ def measured(
         "measured_at": measured_at,
         "duration_ms": round(seconds * 1000),
         "alone": alone,
+        "perftest": perftest,
     }
 
 
@@ -115,6 +120,7 @@ def not_measured(
         "measured_at": measured_at,
         "duration_ms": 0,
         "alone": False,
+        "perftest": None,
     }
 
 

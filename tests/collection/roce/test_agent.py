@@ -62,11 +62,13 @@ def test_a_record_has_the_contracts_form(make_agents: Make) -> None:
     contract = """
         schema a b a_address b_address rail a_device b_device a_gid_index b_gid_index direction mode tclass qps size
         iterations gigabits_per_second link_gbps ratio status class stderr_tail counters measured_at duration_ms
+        perftest
     """
     assert set(contract.split()) <= set(record)
     assert (record["a_address"], record["b_address"]) == (agents.addresses["gpu00"], agents.addresses["gpu01"])
     assert record["ratio"] == pytest.approx(0.97, abs=0.02)
-    assert record["mode"] == "platform"
+    assert (record["mode"], record["iterations"], record["duration_s"]) == ("platform", 1000, None)
+    assert record["perftest"] == "6.20"
     assert record["duration_ms"] >= 100
 
 
@@ -293,7 +295,8 @@ def test_the_platforms_image_gets_the_platforms_arguments(make_agents: Make) -> 
     )
     agents.start(sweep(agents, settings=Settings(image="probe:1")))
     assert set(agents.wait().values()) == {0}
-    assert {record["status"] for host in agents.addresses for record in agents.records(host)} == {"OK"}
+    records = [record for host in agents.addresses for record in agents.records(host)]
+    assert {(record["status"], record["perftest"]) for record in records} == {("OK", None)}
     runs_of = [line.partition(" probe:1 ")[2].split() for line in asked.read_text().splitlines() if "run" in line]
     assert sorted(words[:3] for words in runs_of) == [["client", "18515", "1000"]] * 3 + [["server", "18515", "1000"]] * 3
     assert {words[3] for words in runs_of if words[0] == "client"} <= set(agents.addresses.values())

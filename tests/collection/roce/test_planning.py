@@ -192,6 +192,9 @@ def test_the_file_of_results(tmp_path: Path) -> None:
     report = verify(tmp_path, failing={frozenset(("gpu00", "gpu01"))}).report
     schema = Path(__file__).parents[3] / "docs" / "schema" / "roce.schema.json"
     jsonschema.validate(report, json.loads(schema.read_text()))
+    full = verify(tmp_path, 2, mode="full").report
+    jsonschema.validate(full, json.loads(schema.read_text()))
+    assert {(row["iterations"], row["duration_s"]) for row in full["records"]} == {(None, 10)}
     # The reruns add what they measured: here the failed pair the other way round.
     assert len({(row["a"], row["b"]) for row in report["records"]}) == 15
     entries = report["platform"]["gpu01"]
