@@ -52,6 +52,8 @@ def write_tree(root: Path, address: str, fabric: Fabric) -> None:
         os.symlink("../../../../bus/pci/drivers/mlx5_core", device / "device/driver")
     row = {"ifname": "rail0", "addr_info": [{"family": "inet", "local": address, "prefixlen": prefix_length(fabric)}]}
     answers = {"ip -j addr show": {"rc": 0, "stdout": json.dumps([row]), "stderr": ""}}
+    for rail in range(fabric.rails):
+        answers[f"rdma resource show qp link mlx5_{rail}/1"] = {"rc": 0, "stdout": "", "stderr": ""}
     (root / "commands.json").write_text(json.dumps(answers))
 
 

@@ -108,9 +108,7 @@ class HostBench:
         """Its exit code says nothing: some versions end ``--version`` with 0 and some do not."""
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             argv = [program, "--version"]
-            done = subprocess.run(
-                argv, env=dict(self.environ), capture_output=True, timeout=_VERSION_S, check=False, stdin=subprocess.DEVNULL
-            )
+            done = subprocess.run(argv, env=dict(self.environ), capture_output=True, timeout=_VERSION_S, check=False)
             found = re.search(rb"^\s*version\s*:\s*([\w.+~-]+)", done.stdout, re.I | re.M)
             return found.group(1).decode() if found else None
         return None

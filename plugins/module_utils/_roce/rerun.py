@@ -53,8 +53,8 @@ def resume(outcomes: Sequence[Outcome], left_out: Collection[LinkTest]) -> list[
     """Rounds for the tests that a quarantine left out too early: those of two hosts that are both in trouble.
 
     Behind a cut link the hosts of the smaller side fail with all others, and some leave their tests out before they
-    have met each other. Whether they are good together is what tells a cut from sick hosts. These rounds are the rest of
-    the sweep and come on top of :func:`budget`.
+    have met each other. Whether they are good together is what tells a cut from sick hosts. These rounds are the rest
+    of the sweep and come on top of :func:`budget`.
     """
     failed: dict[str, set[str]] = defaultdict(set)
     for outcome in outcomes:

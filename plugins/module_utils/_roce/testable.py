@@ -19,7 +19,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._look import Look
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError
 from ansible_collections.lium.cluster.plugins.module_utils._probe import CommandError, HostProbe, Missing, ProbeError
 from ansible_collections.lium.cluster.plugins.module_utils._rdma.view import INFINIBAND, ROCE
-from ansible_collections.lium.cluster.plugins.module_utils._record import SKIPPED, Record
+from ansible_collections.lium.cluster.plugins.module_utils._record import MUST_FIX, SKIPPED, UNKNOWN, Record
 from ansible_collections.lium.cluster.plugins.module_utils._roce.passmark import parse_rate, parse_slot
 from ansible_collections.lium.cluster.plugins.module_utils._ssh_route import connection_address, netdevs_below
 
@@ -48,7 +48,7 @@ def look(probe: HostProbe, params: Mapping[str, Any]) -> Look:
         record = _testable(host, allow_busy=bool(params.get("allow_busy")))
     except (ProbeError, ParseError) as exc:
         record = TESTABLE.unknown(str(exc))
-    refused = "" if record.remediation == "" and record.status != SKIPPED else record.observed
+    refused = record.observed if record.status in (MUST_FIX, SKIPPED, UNKNOWN) else ""
     facts: dict[str, Any] = {"refused": refused, "rails": rails(host) if not refused else []}
     return Look([record, _uplink(host)] if not refused else [record], {"roce": facts})
 
@@ -57,16 +57,20 @@ def _testable(host: Host, *, allow_busy: bool) -> Record:
     kept_out = confidential_vm_host(host.probe) or host.occupancy.busy_for_tests
     if kept_out:
         return TESTABLE.skipped(kept_out)
-    for refusal in (_hidden, _not_ours, _nothing if allow_busy else _in_use):
+    for refusal in (_hidden, _not_ours):
         told = refusal(host)
         if told is not None:
             return TESTABLE.must_fix(*told)
+    users, unread = ([], "") if allow_busy else _users(host)
+    if users:
+        return TESTABLE.must_fix(f"in use by {', '.join(users)}", "Wait for it to end, or set roce_verify_allow_busy")
     names = ", ".join(f"{rail.name} {rail.address} (GID {rail.gid_index})" for rail in host.view.rails)
+    if unread:
+        return TESTABLE.warn(
+            f"{names}; not known whether other programs use them: {unread}",
+            "Make `rdma resource show qp` work (iproute2), or set roce_verify_allow_busy",
+        )
     return TESTABLE.ok(names)
-
-
-def _nothing(_host: Host) -> None:
-    return None
 
 
 def _hidden(host: Host) -> tuple[str, str] | None:
@@ -99,18 +103,22 @@ def _not_ours(host: Host) -> tuple[str, str] | None:
     )
 
 
-def _in_use(host: Host) -> tuple[str, str] | None:
-    """Programs that hold queue pairs on a rail; kernel users stand in brackets and do not count."""
-    users = []
+def _users(host: Host) -> tuple[list[str], str]:
+    """Programs that hold queue pairs on a rail, and why it is not known of some rail (empty: all are known).
+
+    Kernel users stand in brackets and do not count. An rdma tool without this command, or none, is no reason to refuse.
+    """
+    users: set[str] = set()
+    unread = ""
     for rail in host.view.rails:
         try:
             text = host.probe.output("rdma", "resource", "show", "qp", "link", f"{rail.device}/{rail.port}")
-        except CommandError:
-            continue  # an rdma tool without this command, or none: nothing to refuse on
-        users += [f"{rail.name} {name} (pid {pid})" for pid, name in re.findall(r"\bpid (\d+) comm ([^\s\[]\S*)", text)]
-    if not users:
-        return None
-    return f"in use by {', '.join(sorted(set(users)))}", "Wait for it to end, or set roce_verify_allow_busy"
+        except CommandError as exc:
+            unread = unread or str(exc)
+            continue
+        found = re.findall(r"\bpid (\d+) comm ([^\s\[]\S*)", text)
+        users |= {f"{rail.name} {name} (pid {pid})" for pid, name in found}
+    return sorted(users), unread
 
 
 def rails(host: Host) -> list[dict[str, Any]]:

@@ -298,7 +298,9 @@ def test_the_platforms_image_gets_the_platforms_arguments(make_agents: Make) -> 
     records = [record for host in agents.addresses for record in agents.records(host)]
     assert {(record["status"], record["perftest"]) for record in records} == {("OK", None)}
     runs_of = [line.partition(" probe:1 ")[2].split() for line in asked.read_text().splitlines() if "run" in line]
-    assert sorted(words[:3] for words in runs_of) == [["client", "18515", "1000"]] * 3 + [["server", "18515", "1000"]] * 3
+    assert sorted(words[:3] for words in runs_of) == [
+        [end, "18515", "1000"] for end in ("client", "server") for _ in "abc"
+    ]
     assert {words[3] for words in runs_of if words[0] == "client"} <= set(agents.addresses.values())
 
 

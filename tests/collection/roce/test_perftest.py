@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from ansible_collections.lium.cluster.plugins.module_utils._roce.failures import CAUSES, End, classify
 from ansible_collections.lium.cluster.plugins.module_utils._roce.command import RailAt, Settings, perftest
+from ansible_collections.lium.cluster.plugins.module_utils._roce.failures import CAUSES, End, classify
 from ansible_collections.lium.cluster.plugins.module_utils._roce.perftest import read, read_json, read_row
 from hypothesis import given, settings
 from hypothesis import strategies as st

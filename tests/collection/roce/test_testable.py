@@ -39,7 +39,8 @@ def addresses(*own: str) -> dict[str, Any]:
     rows = [
         {"ifname": f"e{n}", "addr_info": [{"family": "inet", "local": a, "prefixlen": 24}]} for n, a in enumerate(own)
     ]
-    return {"ip -j addr show": json.dumps(rows)}
+    no_users = {f"rdma resource show qp link mlx5_{n}/1": "" for n in (0, 1, 2, 10)}
+    return {"ip -j addr show": json.dumps(rows), **no_users}
 
 
 def refusal(seen: Look) -> str:
@@ -121,6 +122,22 @@ def test_another_program_on_the_device_refuses_unless_allowed(make_probe: MakePr
 def test_kernel_users_do_not_count(make_probe: MakeProbe) -> None:
     commands = {**addresses("10.0.0.1"), "rdma resource show qp link mlx5_0/1": KERNEL_QP}
     assert refusal(look(make_probe(port("mlx5_0", "10.0.0.1"), commands), {})) == ""
+
+
+@pytest.mark.parametrize("answer", [None, {"rc": 255, "stderr": "Operation not permitted"}, {"timeout": True}])
+def test_a_device_whose_users_cannot_be_told_is_tested_with_a_warning(make_probe: MakeProbe, answer: Any) -> None:
+    command = "rdma resource show qp link mlx5_1/1"
+    commands = {**addresses("10.0.0.1", "10.0.0.2"), "rdma resource show qp link mlx5_0/1": KERNEL_QP}
+    del commands[command]
+    probe = make_probe(
+        {**port("mlx5_0", "10.0.0.1"), **port("mlx5_1", "10.0.0.2")},
+        {**commands, **({command: answer} if answer else {})},
+    )
+    seen = look(probe, {})
+    assert refusal(seen) == ""
+    assert seen.records[0].status == "WARN"
+    assert f"not known whether other programs use them: {command}" in seen.records[0].observed
+    assert look(probe, {"allow_busy": True}).records[0].status == "OK"
 
 
 def test_what_cannot_be_read_is_unknown_and_refuses(make_probe: MakeProbe) -> None:
