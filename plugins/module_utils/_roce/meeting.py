@@ -86,7 +86,7 @@ class Runner:
 
     def drive(self, link: Link, ends: Ends, rail: int, limits: Limits, *, alone: bool) -> dict[str, Any]:
         """Runs the client's end; answers the record, which the other end has then as well. Raises LinkClosed."""
-        before = self._bench.counters(ends.client_rail)
+        before = self._counters(ends.client_rail)
         tries = limits.retry + 1
         while True:
             word = link.receive(self._loop.clock() + limits.listen_s + limits.patience_s)
@@ -106,7 +106,8 @@ class Runner:
             if reading.failure and lost_race(reading.failure) and tries > 0:
                 link.send({"again": True})
                 continue
-            counters = {f"client.{name}": value for name, value in self._grown(before, ends.client_rail).items()}
+            served, sent = word.get("counters"), self._grown(before, ends.client_rail)
+            named = {f"client.{name}": value for name, value in (sent or {}).items()}
             record = measured(
                 ends,
                 rail,
@@ -114,7 +115,7 @@ class Runner:
                 reading,
                 seconds=seconds,
                 measured_at=self._bench.now(),
-                counters={**word.get("counters", {}), **counters},
+                counters=None if served is None and sent is None else {**(served or {}), **named},
                 alone=alone,
                 perftest=self._version,
             )
@@ -123,7 +124,7 @@ class Runner:
 
     def serve(self, link: Link, ends: Ends, rail: int, limits: Limits) -> dict[str, Any]:
         """Runs the server's end; answers the record that the other end wrote. Raises LinkClosed."""
-        before = self._bench.counters(ends.server_rail)
+        before = self._counters(ends.server_rail)
         while True:
             child, failed = self._start_server(ends.server_rail, rail, limits.listen_s)
             try:
@@ -200,11 +201,18 @@ class Runner:
         """The platform's image picks its index itself, by the same rule; a native run is given it."""
         return None if self._settings.image else own.gid_index
 
-    def _grown(self, before: Mapping[str, int], own: RailAt) -> dict[str, int]:
-        """Counters that grew. They are 32 bits wide on mlx5 and may wrap (host-contract 4.6)."""
-        after = self._bench.counters(own)
-        grown = {name: value - before[name] for name, value in after.items() if name in before}
-        return {name: by % 2**32 if by < 0 else by for name, by in grown.items() if by}
+    def _counters(self, own: RailAt) -> dict[str, int]:
+        """The error counters, and in the diagnostic mode also what the netdevs dropped or paused; empty: unreadable."""
+        if not self._settings.diagnostic:
+            return self._bench.counters(own)
+        groups = self._bench.snapshot(own).values()
+        return {**{name: value for group in groups for name, value in group.items()}, **self._bench.counters(own)}
+
+    def _grown(self, before: Mapping[str, int], own: RailAt) -> dict[str, int] | None:
+        """Counters that grew, ``None`` where none can be read. They are 32 bits wide on mlx5 and may wrap (4.6)."""
+        after = self._counters(own)
+        both = {name: value - before[name] for name, value in after.items() if name in before}
+        return {name: by % 2**32 if by < 0 else by for name, by in both.items() if by} if both else None
 
 
 def _unstartable(exc: OSError) -> End:

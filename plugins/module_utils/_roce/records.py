@@ -67,13 +67,14 @@ def measured(
     *,
     seconds: float,
     measured_at: str,
-    counters: Mapping[str, int],
+    counters: Mapping[str, int] | None,
     alone: bool,
     perftest: str | None = None,
 ) -> dict[str, Any]:
     """The record of a test that ran, with its status. ``a`` is the end whose name sorts first.
 
-    ``perftest`` is the version on the client's host, ``None`` where it is not known.
+    ``counters`` are those that grew, ``None`` where neither end could read any. ``perftest`` is the version on the
+    client's host, ``None`` where it is not known.
     """
     top = ceiling(carrying(ends.server_rail), carrying(ends.client_rail), reading.mtu)
     told = mark(reading.gigabits_per_second, top)
@@ -90,7 +91,7 @@ def measured(
         "status": told.status,
         "hint": told.hint,
         **failure_fields(reading.failure, ends),
-        "counters": dict(counters),
+        "counters": None if counters is None else dict(counters),
         "measured_at": measured_at,
         "duration_ms": round(seconds * 1000),
         "alone": alone,

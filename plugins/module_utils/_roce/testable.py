@@ -140,9 +140,18 @@ def rails(host: Host) -> list[dict[str, Any]]:
                 "link_gbps": parse_rate(port.rate) if device.driver else None,
                 "slot": list(slot) if slot else None,
                 "numa": device.numa_node,
+                "netdevs": _netdevs(host.probe, folder),
             }
         )
     return found
+
+
+def _netdevs(probe: HostProbe, folder: str) -> list[str]:
+    """The netdevs of the card itself, whose counters tell of drops; none for a soft device."""
+    try:
+        return sorted(probe.entries_or_none(f"{folder}/net") or ())
+    except ProbeError:
+        return []
 
 
 def _or_empty(probe: HostProbe, path: str) -> str:

@@ -51,6 +51,7 @@ def refusal(seen: Look) -> str:
 
 def test_rails_in_the_platforms_order(make_probe: MakeProbe) -> None:
     files = {**port("mlx5_2", "10.0.0.3"), **port("mlx5_10", "10.0.0.2"), **port("mlx5_0", "10.0.0.1")}
+    files["/sys/class/infiniband/mlx5_0/device/net/ens1f0np0/mtu"] = "9000"
     seen = look(make_probe(files, addresses("10.0.0.1", "10.0.0.2", "10.0.0.3")), {})
     assert refusal(seen) == ""
     assert seen.records[0].status == "OK"
@@ -58,6 +59,7 @@ def test_rails_in_the_platforms_order(make_probe: MakeProbe) -> None:
     assert [rail["device"] for rail in rails] == ["mlx5_0", "mlx5_10", "mlx5_2"]
     assert rails[0]["slot"] == [16.0, 16]
     assert rails[0]["numa"] == 1
+    assert [rail["netdevs"] for rail in rails] == [["ens1f0np0"], [], []]
     # Without a driver it is a soft device, whose line rate means nothing.
     assert rails[0]["link_gbps"] is None
 
@@ -129,10 +131,9 @@ def test_a_device_whose_users_cannot_be_told_is_tested_with_a_warning(make_probe
     command = "rdma resource show qp link mlx5_1/1"
     commands = {**addresses("10.0.0.1", "10.0.0.2"), "rdma resource show qp link mlx5_0/1": KERNEL_QP}
     del commands[command]
-    probe = make_probe(
-        {**port("mlx5_0", "10.0.0.1"), **port("mlx5_1", "10.0.0.2")},
-        {**commands, **({command: answer} if answer else {})},
-    )
+    if answer is not None:
+        commands[command] = answer
+    probe = make_probe({**port("mlx5_0", "10.0.0.1"), **port("mlx5_1", "10.0.0.2")}, commands)
     seen = look(probe, {})
     assert refusal(seen) == ""
     assert seen.records[0].status == "WARN"
