@@ -111,8 +111,3 @@ def timetable(
             if tests:
                 meetings.append(Meeting(server, client, tuple(tests)))
     return pack(meetings)
-
-
-def of_host(rounds: Sequence[Round], host: str) -> list[tuple[int, Meeting]]:
-    """A host's own part of the timetable: its meetings with the number of their round."""
-    return [(number, meeting) for number, meetings in enumerate(rounds) for meeting in meetings if host in meeting[:2]]
