@@ -107,7 +107,7 @@ def test_a_host_that_does_not_answer_stands_in_the_report(tmp_path: Path, write_
 
 
 def test_no_file_of_results_shows_no_pairs() -> None:
-    """"Empty for none" is not the default file, in which an earlier run may stand."""
+    """Empty for none is not the default file, in which an earlier run may stand."""
     shown = [
         line.partition(":")[2].strip().strip('"')
         for path in sorted((Path(__file__).parents[2] / "playbooks").glob("*.yml"))
