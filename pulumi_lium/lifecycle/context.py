@@ -79,7 +79,7 @@ class Handled:
 
 
 class Looks:
-    """What the resources of one program share: the latest listing of the account, for those who only look, and its user.
+    """What the resources of one program share: the account's latest listing, for those who only look, and its user.
 
     The service allows 60 listings a minute (contract 1.5); a refresh of twenty clusters would ask for as many.
     """
