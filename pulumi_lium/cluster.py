@@ -134,6 +134,10 @@ class LiumCluster(Resource, module="lium", name="Cluster"):
             "delete_timeout": delete_timeout,
             "adopt": adopt,
             "account": account,
+            # Given to the order too, though only the wait uses them: a bad one is refused before anything is rented.
+            "wait_for_ready": wait_for_ready,
+            "ready_timeout": ready_timeout,
+            "on_start_failure": on_start_failure,
             "resource": resource_name,
             "owner": _owner(resource_name, opts),
         }

@@ -108,6 +108,8 @@ class RedirectRefused(LiumError):
 class Refused(LiumError):
     """A definite no inside a 2xx answer (`success: false`); nothing was done."""
 
+    advice = "Correct what the service names, or try again later."
+
 
 class OrderRefused(Refused):
     """The order was refused as a whole (contract 4.8); nothing is rented."""
@@ -121,6 +123,8 @@ class ApiError(LiumError):
     `retry_after` is the time in seconds after which the service wants to be asked again, never above the client's cap;
     null where it said nothing.
     """
+
+    advice = "Check that LIUM_BASE_URL is the service's own address; if it stays so, report it with the request id."
 
     def __init__(
         self, message: str, *, data: Mapping[str, Any] | None = None, retry_after: float | None = None, **facts: Any

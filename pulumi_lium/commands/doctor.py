@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import shutil
 import subprocess
@@ -13,7 +14,10 @@ from typing import Literal
 
 import click
 
-from ..api import CLUSTER_IMAGE, RENT_IDEMPOTENCY, LiumApi, LiumError
+from ..api import CLUSTER_IMAGE, RENT_IDEMPOTENCY, LiumApi, LiumError, Offer, Pod, User
+from ..lifecycle.inputs import Selectors
+from ..lifecycle.members import total_price
+from ..lifecycle.selection import every_pick
 from ..lifecycle.values import usd
 from ._edge import FAILED, account_option, connect, json_option, print_json
 
@@ -96,15 +100,19 @@ def _service(account: str | None) -> list[Finding]:
         api = connect(account)
     except LiumError as error:
         return [Finding("API key", "MUST_FIX", error.message, error.hint or error.advice)]
-    key = _asked("API key", lambda: _account(api))
+    # Asked once each, though two findings rest on them.
+    me = functools.cache(api.users.me)
+    offers, pods = functools.cache(api.offers.list), functools.cache(api.pods.list)
+    key = _asked("API key", lambda: _account(api, me()))
     if key.status != "OK":
         return [key]
     return [
         key,
         _asked("idempotent orders", lambda: _idempotency(api)),
         _asked("cluster template", lambda: _template(api)),
-        _asked("offers", lambda: _offers(api)),
-        _asked("running pods", lambda: _running(api)),
+        _asked("offers", lambda: _offers(offers())),
+        _asked("running pods", lambda: _running(pods())),
+        _asked("balance", lambda: _balance(me(), offers(), pods())),
     ]
 
 
@@ -117,16 +125,28 @@ def _asked(check: str, ask: Callable[[], Finding]) -> Finding:
         return Finding(check, "MUST_FIX" if refused else "UNKNOWN", error.message, error.hint or error.advice)
 
 
-def _account(api: LiumApi) -> Finding:
-    me = api.users.me()
-    where = f"accepted at {api.settings.base_url}"
+def _account(api: LiumApi, me: User) -> Finding:
     workspace = f", workspace {me.workspace.name!r}" if me.workspace else ""
+    return Finding("API key", "OK", f"accepted at {api.settings.base_url}{workspace}")
+
+
+def _balance(me: User, offers: list[Offer], pods: list[Pod]) -> Finding:
+    """More than 15 minutes of an order and of every open pod has to be there (contract 7.2.7)."""
+    check = "balance"
+    open_pods = [pod for pod in pods if pod.is_billable or not pod.is_terminal]
+    running = total_price([pod.price_per_hour for pod in open_pods]) if open_pods else 0.0
+    picks = every_pick(offers, Selectors(nodes=2))
+    cheapest = picks[0].price_per_hour if picks else 0.0
+    floor = None if running is None or cheapest is None else (running + cheapest) / 4
+    order = f"the cheapest cluster on sale ({usd(cheapest)})" if picks else "an order"
+    needs = f"{order} needs more than 15 minutes of its price and of the open pods' ({usd(running)})"
     if me.balance is None:
-        return Finding("API key", "OK", f"{where}{workspace}; the service names no balance")
-    observed = f"{where}{workspace}; balance ${me.balance:,.2f}"
-    if me.balance <= 0:
-        return Finding("API key", "MUST_FIX", observed, "Add funds: an order needs more than 15 minutes of its price")
-    return Finding("API key", "OK", observed)
+        return Finding(check, "WARN", f"the service names none; {needs}")
+    if me.balance <= (floor or 0.0):
+        return Finding(check, "MUST_FIX", f"${me.balance:,.2f}; {needs}", "Add funds, or remove pods")
+    if floor is None:
+        return Finding(check, "UNKNOWN", f"${me.balance:,.2f}; {needs}", "Look at the prices, and add funds if need be")
+    return Finding(check, "OK", f"${me.balance:,.2f}; {needs}")
 
 
 def _idempotency(api: LiumApi) -> Finding:
@@ -147,18 +167,16 @@ def _template(api: LiumApi) -> Finding:
     return Finding("cluster template", "OK", f"{newest.docker_image}:{newest.docker_image_tag} ({newest.name})")
 
 
-def _offers(api: LiumApi) -> Finding:
-    found = api.offers.list()
+def _offers(found: list[Offer]) -> Finding:
     if not found:
         return Finding("offers", "WARN", "nothing is on sale now", "Try again later: stock changes by the minute")
     free = sum(offer.free_count for offer in found)
     return Finding("offers", "OK", f"{len(found)} fabrics with {free} free machines (`pulumi-lium offers`)")
 
 
-def _running(api: LiumApi) -> Finding:
-    billing = [pod for pod in api.pods.list() if pod.is_billable]
-    prices = [pod.price_per_hour for pod in billing]
-    total = None if None in prices else sum(price for price in prices if price is not None)
+def _running(pods: list[Pod]) -> Finding:
+    billing = [pod for pod in pods if pod.is_billable]
+    total = total_price([pod.price_per_hour for pod in billing])
     return Finding("running pods", "OK", f"{len(billing)} pods bill {usd(total)}" if billing else "nothing bills")
 
 

@@ -97,7 +97,6 @@ OFFERS = Route(
     lambda market, call: market.offers(call.key),
     list[answers.Offer],
     "clusters",
-    errors=(404,),
 )
 
 ROUTES: tuple[Route, ...] = (
@@ -258,7 +257,7 @@ ROUTES: tuple[Route, ...] = (
         answers.ClusterOrderAnswer,
         "clusters",
         body=bodies.ClusterOrderBody,
-        errors=(400, 402, 404, 409),
+        errors=(402, 404, 409),
         idempotent=True,
     ),
     Route(
@@ -325,7 +324,7 @@ ROUTES: tuple[Route, ...] = (
         "pods",
         body=bodies.PodFeedback,
         body_required=False,
-        errors=(400, 404, 409),
+        errors=(404, 409),
     ),
     Route(
         "POST",
@@ -344,7 +343,7 @@ ROUTES: tuple[Route, ...] = (
         lambda market, call: market.cancel_removal(call.key, call.path["id"]),
         answers.Done,
         "pods",
-        errors=(400, 404, 409),
+        errors=(400, 402, 404, 409),
     ),
     Route(
         "POST",
@@ -355,7 +354,7 @@ ROUTES: tuple[Route, ...] = (
         "pods",
         body=bodies.RebootBody,
         body_required=False,
-        errors=(400, 404, 409),
+        errors=(400, 404),
     ),
     Route(
         "DELETE",

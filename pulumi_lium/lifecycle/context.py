@@ -12,6 +12,7 @@ from typing import Any
 
 from pulumi_lium.api import Clock, LiumApi, Pod
 from pulumi_lium.api.errors import LiumError
+from pulumi_lium.api.users import User
 
 from .intents import Intent, IntentLog
 
@@ -78,7 +79,7 @@ class Handled:
 
 
 class Looks:
-    """The latest listing of the account, for those who only look: the resources of one program share a request.
+    """What the resources of one program share: the account's latest listing, for those who only look, and its user.
 
     The service allows 60 listings a minute (contract 1.5); a refresh of twenty clusters would ask for as many.
     """
@@ -87,6 +88,7 @@ class Looks:
         self._guard = threading.Lock()
         self._pods: list[Pod] = []
         self._at = -math.inf
+        self._user: User | None = None
 
     def pods(self, api: LiumApi, clock: Clock, max_age: float) -> list[Pod]:
         """The pods as they were at most `max_age` seconds ago. Raises what the listing raises, to whoever asked."""
@@ -96,6 +98,13 @@ class Looks:
                 self._pods = api.pods.list()
                 self._at = asked_at
             return list(self._pods)
+
+    def user(self, api: LiumApi) -> User:
+        """Whose key `api` has, asked once: a client keeps its key, and a key its workspace (contract 1.2)."""
+        with self._guard:
+            if self._user is None:
+                self._user = api.users.me()
+            return self._user
 
 
 def _always() -> None:

@@ -40,6 +40,10 @@ EFFECTS: dict[str, Effect] = {
     "adopt": "replace",
     "ttl": "update",
     "delete_timeout": "update",
+    # Those of the readiness resource, which compares them itself.
+    "wait_for_ready": "ignore",
+    "ready_timeout": "ignore",
+    "on_start_failure": "ignore",
     "owner": "ignore",
     "resource": "ignore",
     "idempotency_key": "ignore",

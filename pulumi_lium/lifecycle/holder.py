@@ -21,19 +21,15 @@ UNTOLD: Mapping[str, str | None] = {}
 """The holder of an order whose record ought to tell it and does not."""
 
 
-def holder(ctx: Context) -> dict[str, str | None]:
-    """What the key acts for: ids of `user` and `workspace`, null where the service does not say. Raises `LiumError`."""
-    return _ids(ctx.api.users.me())
-
-
 def _ids(me: User) -> dict[str, str | None]:
     return {"user": me.id or None, "workspace": (me.workspace.id or None) if me.workspace else None}
 
 
 def holder_if_told(ctx: Context) -> dict[str, str | None] | None:
-    """As `holder`, for the state of a new cluster; None where it cannot be read: no order fails for that."""
+    """What the key acts for, for the state of a new cluster: ids of `user` and `workspace`, null where the service does
+    not say. None where it cannot be read: no order fails for that."""
     try:
-        return holder(ctx)
+        return _ids(ctx.looks.user(ctx.api))
     except LiumError:
         return None
 

@@ -157,6 +157,14 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
+READY_OPTIONS: dict[str, Parser] = {
+    "wait_for_ready": _flag,
+    "ready_timeout": _whole(1, 86400),
+    "on_start_failure": _on_start_failure,
+    "delete_timeout": _whole(1, 86400),
+}
+"""What a person sets for the readiness resource."""
+
 _OPTIONS: dict[str, Parser] = {
     "nodes": _nodes,
     "gpu_type": _text,
@@ -173,11 +181,11 @@ _OPTIONS: dict[str, Parser] = {
     "ports_per_node": _whole(1, 65535),
     "volume_encryption": _flag,
     "backups": _flag,
-    "delete_timeout": _whole(1, 86400),
     "adopt": _text,
     "account": _account,
+    **READY_OPTIONS,
 }
-"""What a person sets on the cluster. The readiness resource has its own (`READY_OPTIONS`)."""
+"""What a person sets on the cluster. The wait's options too: that resource is checked only once machines bill."""
 
 _INTERNAL: dict[str, Parser] = {
     "owner": _text,
@@ -189,12 +197,6 @@ _INTERNAL: dict[str, Parser] = {
 }
 """What `LiumCluster` and `check` add."""
 
-READY_OPTIONS: dict[str, Parser] = {
-    "wait_for_ready": _flag,
-    "ready_timeout": _whole(1, 86400),
-    "on_start_failure": _on_start_failure,
-    "delete_timeout": _whole(1, 86400),
-}
 READY_INTERNAL: dict[str, Parser] = {
     "cluster_id": _text,
     "name": _text,

@@ -15,8 +15,6 @@ from .facts import Facts, in_country, same_gpu, unmet
 from .inputs import Selectors
 from .values import usd
 
-_MOST_REASONS = 12
-
 
 @dataclass(frozen=True)
 class Pick:
@@ -141,22 +139,25 @@ def _explain(verdicts: Sequence[_Verdict], wanted: Selectors) -> str:
             " while at least two of its machines are free"
         )
     ranked = sorted(verdicts, key=lambda verdict: (len(verdict.reasons), verdict.offer.fabric_id))
-    lines = [f"No fabric on sale fits {asked}. Nothing was ordered. Closest: {_line(ranked[0])}"]
-    lines += [f"Also ruled out: {_line(verdict)}" for verdict in ranked[1:_MOST_REASONS]]
-    if len(ranked) > _MOST_REASONS:
-        lines.append(f"and {len(ranked) - _MOST_REASONS} more fabrics (`pulumi-lium offers` lists them)")
+    lines = [f"No fabric on sale fits {asked}. Nothing was ordered. Closest: {_named(ranked[:1])}"]
+    alike: dict[str, list[_Verdict]] = {}
+    for verdict in ranked[1:]:
+        alike.setdefault(_why(verdict), []).append(verdict)
+    lines += [f"Also ruled out: {_named(group)}" for group in alike.values()]
     models = {verdict.offer.gpu_model for verdict in verdicts if verdict.offer.gpu_model}
     if wanted.gpu_type and not any(same_gpu(wanted.gpu_type, model) for model in models):
         lines.append(f"GPUs on sale: {', '.join(sorted(map(short_gpu_type, models)))}")
     return "\n  ".join(lines)
 
 
-def _line(verdict: _Verdict) -> str:
+def _named(alike: Sequence[_Verdict]) -> str:
+    """The fabrics that one reason rules out, each by its id."""
+    return f"{', '.join(repr(verdict.offer.fabric_id) for verdict in alike)} {_why(alike[0])}"
+
+
+def _why(verdict: _Verdict) -> str:
     offer = verdict.offer
-    return (
-        f"{offer.fabric_id!r} ({offer.fabric_type}, {offer.gpus_per_node} {offer.gpu_type} a node):"
-        f" {'; '.join(verdict.reasons)}"
-    )
+    return f"({offer.fabric_type}, {offer.gpus_per_node} {offer.gpu_type} a node): {'; '.join(verdict.reasons)}"
 
 
 def _total(nodes: Sequence[Node]) -> float | None:

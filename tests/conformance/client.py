@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import urllib.request
@@ -17,6 +18,7 @@ from tools.emulator import ControlPlane
 
 OWNER_KEY = "sk_emulator_owner"
 H100 = "H100"
+_PROGRAM = Path(sys.executable).parent / "lium"
 
 
 @dataclass(frozen=True)
@@ -50,18 +52,10 @@ class Cli:
     base_url: str
 
     def __call__(self, *arguments: str, key: str = OWNER_KEY) -> Result:
-        program = Path(sys.executable).parent / "lium"
+        env = {**self._env(key), "LIUM_NONINTERACTIVE": "1"}
         done = subprocess.run(
-            [program, *arguments],
-            env={
-                "PATH": "/usr/bin:/bin",
-                "HOME": str(self.home),
-                "LIUM_BASE_URL": self.base_url,
-                "LIUM_API_KEY": key,
-                "LIUM_SELF_UPDATE_DISABLE": "1",
-                "LIUM_NONINTERACTIVE": "1",
-                "NO_PROXY": "127.0.0.1",
-            },
+            [_PROGRAM, *arguments],
+            env=env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -69,6 +63,35 @@ class Cli:
             check=False,
         )
         return Result(done.returncode, done.stdout, done.stderr)
+
+    def at_a_terminal(self, *arguments: str, answers: str) -> Result:
+        """The command with a person at its terminal, who types this; what it prompts with stands in `stderr`."""
+        controller, terminal = os.openpty()
+        try:
+            os.write(controller, answers.encode())
+            done = subprocess.run(
+                [_PROGRAM, *arguments],
+                env=self._env(OWNER_KEY),
+                stdin=terminal,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+        finally:
+            os.close(terminal)
+            os.close(controller)
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def _env(self, key: str) -> dict[str, str]:
+        return {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(self.home),
+            "LIUM_BASE_URL": self.base_url,
+            "LIUM_API_KEY": key,
+            "LIUM_SELF_UPDATE_DISABLE": "1",
+            "NO_PROXY": "127.0.0.1",
+        }
 
 
 class EmulatorTime:

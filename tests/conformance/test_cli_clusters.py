@@ -147,6 +147,28 @@ def test_what_the_client_refuses_orders_nothing(
     assert ORDER not in requests(emulator)
 
 
+def test_without_a_key_nothing_is_sent(emulator: Emulator, cli: Cli) -> None:
+    result = cli("clusters", "--format", "json", key="")
+    assert (result.exit, result.error["code"]) == (2, "no_api_key")
+    assert requests(emulator) == []
+
+
+def test_a_no_at_the_prompt_spends_nothing(emulator: Emulator, cli: Cli) -> None:
+    name = whole_fabric(emulator)
+    declined = cli.at_a_terminal("clusters", "up", name, "--nodes", "2", "-n", "t", "--format", "json", answers="n\n")
+    assert (declined.exit, declined.stdout) == (0, "")
+    assert "$" in declined.stderr, "the prompt names the price"
+    assert ORDER not in requests(emulator)
+
+
+def test_a_name_that_looks_like_markup_is_shown_as_it_is(emulator: Emulator, cli: Cli) -> None:
+    assert up(emulator, cli, "-n", "j[v2]").exit == 0
+    assert {pod["pod_name"] for pod in emulator.state()["pods"]} == {"j[v2]"}
+    assert "j[v2]" in cli("clusters", "ps").stdout
+    assert cli("clusters", "rm", "j[v2]", "-y").exit == 0
+    assert {pod["status"] for pod in emulator.state()["pods"]} == {"DELETING"}
+
+
 UP = ("--nodes", "2", "-n", "t", "--no-wait", "-y", "--format", "json")
 
 

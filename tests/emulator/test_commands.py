@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clusters import lost_cluster, market
 from tools.emulator import Emulator
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -131,7 +132,7 @@ def test_doctor_finds_nothing_wrong_where_nothing_is(command: Command, tools: di
     assert shown.returncode == 0, shown.stdout
     findings = _findings(shown)
     assert {finding["status"] for finding in findings.values()} == {"OK"}
-    assert "$10,000.00" in findings["API key"]["observed"]
+    assert "$10,000.00" in findings["balance"]["observed"]
     assert findings["running pods"]["observed"] == "nothing bills"
     assert command("doctor", env=tools).returncode == 0
 
@@ -143,6 +144,23 @@ def test_doctor_names_what_would_stop_an_order(command: Command, emulator: Emula
     assert findings["API key"]["status"] == "MUST_FIX"
     assert findings["pulumi CLI"]["status"] == "MUST_FIX"
     assert "sk_unknown" not in shown.stdout
+
+
+@pytest.mark.parametrize(("balance", "nodes", "status"), [(3, 0, "MUST_FIX"), (15, 0, "OK"), (15, 2, "MUST_FIX")])
+def test_doctor_says_when_the_balance_stops_every_order(
+    command: Command, emulator: Emulator, tools: dict[str, str], balance: float, nodes: int, status: str
+) -> None:
+    """A pair is $32.00 an hour: with nothing open more than $8.00 are needed, with such a pair more than $16.00."""
+    scenario = market()
+    scenario["accounts"][0]["balance"] = balance
+    emulator.reset(scenario)
+    if nodes:
+        lost_cluster(emulator, "open")
+    shown = command("doctor", "--json", env=tools)
+    found = _findings(shown)["balance"]
+    assert (found["status"], shown.returncode) == (status, int(status != "OK"))
+    assert f"${balance}.00; the cheapest cluster on sale ($32.00 an hour)" in found["observed"]
+    assert f"(${16 * nodes}.00 an hour)" in found["observed"]
 
 
 def test_doctor_does_not_call_unreadable_good(command: Command, emulator: Emulator, tools: dict[str, str]) -> None:

@@ -12,7 +12,11 @@ import yaml
 from fastapi import FastAPI
 from hypothesis import HealthCheck, settings
 from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import negative_data_rejection
+from schemathesis.specs.openapi.checks import (
+    negative_data_rejection,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
 from pulumi_lium.emulator.app import create_app
 from pulumi_lium.emulator.asgi import Emulator
@@ -21,16 +25,17 @@ from pulumi_lium.emulator.control import CONTROL_ROUTES, ControlPlane
 from pulumi_lium.emulator.routes import ROUTES
 from pulumi_lium.emulator.scenario import builtin_scenario, load_scenario
 from pulumi_lium.emulator.service import Service
+from tests.support.clusters import PUBLIC_KEY
 
 KEY = "sk_emulator_owner"
 numbers = itertools.count()
 
 
-def make_app() -> FastAPI:
+def make_app(accounts: list[dict[str, Any]] | None = None) -> FastAPI:
     """The emulator behind FastAPI, in this process; without the rate limit, which random requests would soon meet."""
-    scenario = load_scenario({**yaml.safe_load(builtin_scenario()), "settings": {"rate_limit": False}})
+    told = {**yaml.safe_load(builtin_scenario()), "settings": {"rate_limit": False}}
     clock = EmulatorClock(virtual=True)
-    service = Service(scenario, clock)
+    service = Service(load_scenario({**told, "accounts": accounts} if accounts else told), clock)
     return create_app(Emulator(service, ControlPlane(service, clock)))
 
 
@@ -76,7 +81,7 @@ def test_what_an_operation_says(document: dict[str, Any]) -> None:
     assert order["requestBody"]["content"]["application/json"]["schema"] == {
         "$ref": "#/components/schemas/ClusterOrderBody"
     }
-    assert set(order["responses"]) == {"200", "400", "401", "402", "403", "404", "409", "413", "415", "422", "429"}
+    assert set(order["responses"]) == {"200", "401", "402", "403", "404", "409", "413", "415", "422", "429"}
     assert order["security"] == [{"ApiKey": []}]
     assert [parameter["name"] for parameter in order["parameters"]] == ["Idempotency-Key"]
     body = document["components"]["schemas"]["ClusterOrderBody"]
@@ -98,6 +103,35 @@ def test_random_requests(case: schemathesis.Case) -> None:
     # One idempotency key with two bodies is refused (contract 4.8), which no schema can say.
     headers = {"X-API-KEY": KEY, "Idempotency-Key": f"key-{next(numbers)}"}
     case.call_and_validate(headers=headers, excluded_checks=ignored)
+
+
+def test_a_spent_budget_is_described_wherever_it_stops_a_call() -> None:
+    app = make_app([{"id": "ana", "balance": 1000.0, "keys": [{"key": KEY, "budget": {"daily": 5.0}}]}])
+    schema = schemathesis.openapi.from_asgi("/openapi.json", app)
+
+    def call(method: str, path: str, body: Any = None, pod: str = "", status: int = 200) -> Any:
+        content = {} if body is None else {"body": body, "media_type": "application/json"}
+        case = schema[path][method].Case(path_parameters={"id": pod}, headers={"X-API-KEY": KEY}, **content)
+        answer = case.call()
+        assert answer.status_code == status, answer.text
+        case.validate_response(answer, checks=[status_code_conformance, response_schema_conformance])
+        return answer.json()
+
+    order, removal = "/api/executors/cluster/rent", "/api/pods/{id}/schedule-removal"
+    template = next(row for row in call("GET", "/api/templates") if "cluster" in row["docker_image"])
+    machines = call("GET", "/api/executors/infiniband-clusters")[0]["nodes"][:2]
+    body = {
+        "pod_name": "train",
+        "template_id": template["id"],
+        "executor_uuids": [machine["id"] for machine in machines],
+        "user_public_key": [PUBLIC_KEY],
+    }
+    pod = call("POST", order, body)["pod_ids"][0]
+    call("POST", removal, {"removal_scheduled_at": "2098-01-01T00:00:00Z"}, pod)
+    call("POST", "/_emulator/clock", {"advance_s": 3600})
+    call("POST", order, body, status=402)
+    call("POST", removal, {"removal_scheduled_at": "2099-01-01T00:00:00Z"}, pod, status=402)
+    call("DELETE", removal, pod=pod, status=402)
 
 
 @control.parametrize()

@@ -149,12 +149,21 @@ def test_plain_import_says_what_to_use_instead(stack: Stack, emulator: Emulator)
 
 
 def test_bad_inputs_are_all_named_before_anything_is_ordered(stack: Stack, emulator: Emulator) -> None:
-    stack.set_program(
-        program(cluster(nodes=2.5, gpus_per_node=True, ttl="soon", fabric_type="ethernet", ssh_public_keys=["none"]))
-    )
-    outcome = stack.preview(ok=False)
-    for name in ("nodes", "gpus_per_node", "ttl", "fabric_type", "ssh_public_keys"):
-        assert f"property {name} with value" in said(outcome) or name in said(outcome)
+    bad = {
+        "nodes": 2.5,
+        "gpus_per_node": True,
+        "ttl": "soon",
+        "fabric_type": "ethernet",
+        "ssh_public_keys": ["none"],
+        "wait_for_ready": "no",
+        "ready_timeout": "1h",
+        "on_start_failure": "ignore",
+        "delete_timeout": 0,
+    }
+    stack.set_program(program(cluster(**bad)))
+    outcome = stack.up("--skip-preview", ok=False)
+    for name in bad:
+        assert f"has a problem: {name}: " in said(outcome)
     assert orders(emulator) == []
     bills(emulator, 0)
 

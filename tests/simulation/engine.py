@@ -99,7 +99,8 @@ class Engine:
             if reading is None:
                 self._save(lambda name=name: self._drop(name))  # type: ignore[misc]
             else:
-                now = replace(resource, state=over_the_wire(reading.state))
+                inputs = resource.inputs if reading.inputs is None else over_the_wire(reading.inputs)
+                now = replace(resource, inputs=inputs, state=over_the_wire(reading.state))
                 self._save(lambda name=name, now=now: self._saved.resources.__setitem__(name, now))  # type: ignore[misc]
 
     # -- one resource --------------------------------------------------------------------------------------------------

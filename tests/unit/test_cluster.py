@@ -71,14 +71,12 @@ def test_how_to_enter_the_nodes_comes_from_the_wait_and_the_rest_from_the_order(
     }
 
 
-def test_options_of_the_wait_go_to_the_wait(mocks: Mocks) -> None:
+def test_options_of_the_wait_go_to_the_order_too_which_checks_them(mocks: Mocks) -> None:
     declare(mocks, on_start_failure="keep", ready_timeout=60, wait_for_ready=False, delete_timeout=30, account="a")
     order, ready = mocks.registered["train"].inputs, mocks.registered["train-ready"].inputs
-    options = ("on_start_failure", "ready_timeout", "wait_for_ready")
-    assert set(options).isdisjoint(order)
-    assert [ready[name] for name in options] == ["keep", 60, False]
+    options = ("on_start_failure", "ready_timeout", "wait_for_ready", "delete_timeout", "account")
     for inputs in (order, ready):
-        assert (inputs["delete_timeout"], inputs["account"]) == (30, "a")
+        assert [inputs[name] for name in options] == ["keep", 60, False, 30, "a"]
 
 
 def test_the_wait_is_for_the_cluster_that_the_engine_has(mocks: Mocks) -> None:

@@ -13,6 +13,7 @@ from pulumi_lium.api import (
     Forbidden,
     InsufficientBalance,
     Invalid,
+    InvalidArgument,
     LiumError,
     MissingScope,
     NotFound,
@@ -121,12 +122,23 @@ def test_the_request_id_may_come_in_a_header(serve, connect) -> None:
     assert raised(serve, connect, ok([], X_Request_Id="req-9")).request_id == "req-9"
 
 
-@pytest.mark.parametrize(
-    "kind", [Unauthorized, QuotaExceeded, Forbidden, NotFound, Conflict, Invalid, ServerError, RateLimited]
-)
+def kinds(root: type[LiumError]) -> list[type[LiumError]]:
+    """Every class of the client's tree; one of `InvalidArgument` says in its message what to give instead."""
+    found = [kind for kind in root.__subclasses__() if kind.__module__ == root.__module__ and kind != InvalidArgument]
+    return found + [below for kind in found for below in kinds(kind)]
+
+
+@pytest.mark.parametrize("kind", kinds(LiumError))
 def test_each_kind_says_what_to_do(kind) -> None:
     assert str(kind("No")) == f"No. {kind.advice}"
     assert kind.advice
+
+
+@pytest.mark.parametrize("status", [405, 410, 418])
+def test_a_refusal_of_no_kind_says_what_to_do(status, serve, connect) -> None:
+    error = raised(serve, connect, ok(envelope("gone"), status))
+    assert type(error) is ApiError
+    assert str(error).endswith(ApiError.advice)
 
 
 def test_pending_pods_are_read_from_the_message(serve, connect) -> None:

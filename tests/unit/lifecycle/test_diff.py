@@ -48,6 +48,7 @@ def test_the_same_program_changes_nothing(world: World) -> None:
         {"backups": True},
         {"owner": "acme/web/prod/train"},
         {"delete_timeout": 900},
+        {"wait_for_ready": False, "ready_timeout": 60, "on_start_failure": "keep"},
     ],
     ids=str,
 )

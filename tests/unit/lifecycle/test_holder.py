@@ -107,6 +107,15 @@ def test_an_order_does_not_fail_because_the_account_cannot_be_read(world: World)
     assert read(world.ctx, created.cluster_id, created.state) is not None
 
 
+def test_an_account_that_could_not_be_read_is_asked_again_and_then_no_more(world: World) -> None:
+    world.fault("GET /users/me", "status", code=403)
+    inputs = world.check()
+    assert "holder" not in inputs
+    assert order(world.ctx, inputs).state["holder"]["user"]
+    assert world.check(owner="acme/web/dev/other")["holder"]
+    assert world.calls("GET", "/users/me") == 2
+
+
 def test_an_adopted_cluster_has_its_holder_too(world: World) -> None:
     running = ordered_with(world, "sk_lab")
     adopted = order(world.context("sk_lab"), world.check(adopt=running.cluster_id))

@@ -51,14 +51,13 @@ def test_the_state_is_whole_as_soon_as_the_members_are_listed(world: World) -> N
     assert world.said("$32.00 an hour")
 
 
-def test_an_order_sends_what_the_official_client_sends_and_no_more_requests(world: World) -> None:
+def test_from_the_check_on_the_requests_are_those_of_the_official_client_whose_key_is_registered(world: World) -> None:
     inputs = world.check(ports_per_node=5, backups=False)
     before = len(world.journal)
     order(world.ctx, inputs)
     assert world.requests()[before:] == [
         "GET /templates",
         "GET /pods",
-        "GET /users/me",
         "GET /executors/infiniband-clusters",
         RENT,
         "GET /pods",

@@ -78,6 +78,18 @@ def test_the_closest_fabric_comes_first_and_every_one_is_named() -> None:
     assert text.index("Closest: 'near'") < text.index("Also ruled out: 'far'")
 
 
+def test_however_many_there_are_each_is_named_and_one_reason_is_told_once() -> None:
+    offers = [offer(f"small-{number:02}", [2.0, 2.0]) for number in range(30)]
+    offers += [offer(f"old-{number}", [2.0, 2.0, 2.0], gpu="NVIDIA A100") for number in range(3)]
+    with pytest.raises(NothingMatches) as error:
+        select(offers, Selectors(nodes=3, gpu_type="H100"))
+    text = str(error.value)
+    assert all(repr(one.fabric_id) in text for one in offers)
+    assert text.count("free 2 of 8, asked 3") == 1
+    assert "Closest: 'old-0' (roce, 8 A100 a node): NVIDIA A100, H100 wanted" in text
+    assert "ruled out: 'old-1', 'old-2' (roce, 8 A100 a node): NVIDIA A100, H100 wanted" in text
+
+
 def test_a_gpu_that_nobody_sells_is_answered_with_those_on_sale() -> None:
     offers = [offer("a", [2.0, 2.0], gpu="NVIDIA H200"), offer("b", [2.0, 2.0])]
     with pytest.raises(NothingMatches, match="GPUs on sale: H100, H200"):

@@ -103,7 +103,8 @@ class Lifecycle(RuleBasedStateMachine):
                 if reading is None:
                     del self.held[name]
                 else:
-                    self.held[name] = Held(there.cluster_id, there.inputs, over_the_wire(reading.state))
+                    inputs = there.inputs if reading.inputs is None else over_the_wire(reading.inputs)
+                    self.held[name] = Held(there.cluster_id, inputs, over_the_wire(reading.state))
 
     @precondition(lambda self: self.held)
     @rule(name=NAMES)
