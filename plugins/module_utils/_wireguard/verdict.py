@@ -46,8 +46,8 @@ class Evidence:
 def judge(seen: Evidence) -> Judgement:
     """The verdict on one direction: where the packets were lost, and what to do there.
 
-    WireGuard answers no stranger, a send never fails, and TCP says nothing: only a handshake at both ends proves the port
-    open, and only a refusal proves it closed.
+    WireGuard answers no stranger, a send never fails, and TCP says nothing: only a handshake at both ends proves the
+    port open, and only a refusal proves it closed.
     """
     port, to = f"UDP {seen.port}", f"{seen.sender} to {seen.receiver} ({seen.address})"
     if seen.handshake and seen.received:
