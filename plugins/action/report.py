@@ -16,6 +16,7 @@ from ansible_collections.lium.cluster.plugins.plugin_utils._fabric import compar
 from ansible_collections.lium.cluster.plugins.plugin_utils._file import save
 from ansible_collections.lium.cluster.plugins.plugin_utils._page.page import render_page
 from ansible_collections.lium.cluster.plugins.plugin_utils._report import (
+    BEFORE_CHANGES,
     build_report,
     facts_of_host,
     failure_message,
@@ -46,6 +47,7 @@ class ActionModule(ActionBase):
                 "incasts": {"type": "list", "elements": "dict", "default": []},
                 "playbook": {"type": "str", "default": "audit"},
                 "fail_on_must_fix": {"type": "bool", "default": True},
+                "before_changes": {"type": "bool", "default": False},
             }
         )[1]
         variables = task_vars or {}
@@ -71,10 +73,12 @@ class ActionModule(ActionBase):
         if options["incasts"]:
             report["incasts"] = options["incasts"]
         display.display(render(report))
+        if options["before_changes"]:
+            display.display(f"\n{BEFORE_CHANGES}")
 
         # The records themselves stand on the screen and in the file; a failed task would print them a third time.
         result.update(changed=False, status=report["status"], counts=report["counts"])
-        message = failure_message(report)
+        message = failure_message(report, options["before_changes"])
         if options["path"]:
             result["path"] = self._save(options["path"], json.dumps(report, indent=2) + "\n")
         if options["page"]:

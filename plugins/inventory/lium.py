@@ -72,6 +72,7 @@ cache_connection: ~/.cache/lium-inventory
 cache_timeout: 60
 """
 
+import hashlib
 import json
 import time
 from collections.abc import Callable
@@ -111,7 +112,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 self._add(host)
 
     def _hosts(self, path: str, cache: bool) -> list[Host]:
-        key = self.get_cache_key(path)
+        key = self._cache_key(path)
         use_cache = self.get_option("cache")
         rows = self._cache.get(key) if use_cache and cache else None
         if rows is None:
@@ -124,6 +125,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             return hosts_of(rows)
         except RowError as error:
             raise AnsibleParserError(f"{path}: {error}. Check base_url, and that the service is a Lium API.") from error
+
+    def _cache_key(self, path: str) -> str:
+        """One file may be read for several accounts or services: each has its own listing. Does not tell the key."""
+        account = f"{self.get_option('base_url')}\0{self.get_option('api_key')}"
+        return f"{self.get_cache_key(path)}_{hashlib.sha256(account.encode()).hexdigest()[:16]}"
 
     def _fetch(self, sleep: Callable[[float], None]) -> Any:
         base_url = self.get_option("base_url").rstrip("/")

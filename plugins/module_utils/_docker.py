@@ -21,7 +21,7 @@ MEASUREMENT_CONTAINER = "lium_roce_probe"
 
 _CVM_STATE = "/var/lib/lium-cvm"
 #: PCI classes of display controllers and of accelerators.
-_GPU_CLASSES = ("0x03", "0x12")
+GPU_CLASSES = ("0x03", "0x12")
 #: Virtual machines, as the kernel names their processes; ``qemu-x86_64`` and its like only emulate a program.
 _QEMU = ("qemu-system", "qemu-kvm")
 
@@ -96,7 +96,7 @@ def _gpus_of_vfio(probe: HostProbe) -> list[str]:
     return [
         name
         for name in devices
-        if (probe.read_or_none(f"/sys/bus/pci/devices/{name}/class") or _GPU_CLASSES[0]).startswith(_GPU_CLASSES)
+        if (probe.read_or_none(f"/sys/bus/pci/devices/{name}/class") or GPU_CLASSES[0]).startswith(GPU_CLASSES)
     ]
 
 

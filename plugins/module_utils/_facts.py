@@ -101,7 +101,7 @@ def _addresses(host: Host) -> list[dict[str, Any]]:
 
 
 def _gpus(host: Host) -> dict[str, Any]:
-    """Model and number of GPUs as the driver lists them; no driver, no GPU to compare."""
+    """Model and number of GPUs as the driver lists them, and how many are installed, seen by the driver or not."""
     folder = "/proc/driver/nvidia/gpus"
     models = []
     for gpu in host.probe.entries_or_none(folder) or []:
@@ -109,7 +109,7 @@ def _gpus(host: Host) -> dict[str, Any]:
         models.append(
             next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("Model:")), "unknown")
         )
-    return {"count": len(models), "models": sorted(set(models))}
+    return {"count": len(models), "models": sorted(set(models)), "installed": len(host.gpus_installed)}
 
 
 def _occupancy(host: Host) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ansible_collections.lium.cluster.plugins.module_utils._docker import Occupancy, occupancy
+from ansible_collections.lium.cluster.plugins.module_utils._docker import GPU_CLASSES, Occupancy, occupancy
 from ansible_collections.lium.cluster.plugins.module_utils._packages import parse_query, query_command
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, key_values, load_json, parse_int
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.ibv import Verbs, parse_ibv_devinfo
@@ -23,6 +23,9 @@ from ansible_collections.lium.cluster.plugins.module_utils._rdma.view import Pla
 
 #: Names under which vendors' RDMA drivers stand in DKMS.
 RDMA_DKMS = ("mlnx-ofed", "mlnx_ofed", "mlnx-ofa_kernel", "bnxt", "netxtreme", "irdma", "iser", "isert", "srp")
+
+#: NVIDIA as PCI vendor.
+NVIDIA = "0x10de"
 
 #: What docker says of a plugin that it does not have: today, before 2023, and where it takes our flag for its own.
 _NO_COMPOSE = ("unknown command: docker compose", "'compose' is not a docker command", "unknown flag: --all")
@@ -135,6 +138,18 @@ class Host:
     @cached_property
     def lspci(self) -> str:
         return self.probe.output("lspci", "-D", "-vvv", timeout=60)
+
+    @cached_property
+    def gpus_installed(self) -> list[str]:
+        """PCI addresses of NVIDIA's GPUs, whether a driver sees them or not."""
+        folder = "/sys/bus/pci/devices"
+        return [
+            address
+            for address in self.probe.entries_or_none(folder) or []
+            if self.probe.read_or_none(f"{folder}/{address}/vendor") == NVIDIA
+            and (self.probe.read_or_none(f"{folder}/{address}/class") or "").startswith(GPU_CLASSES)
+            and not self.probe.exists(f"{folder}/{address}/physfn")
+        ]
 
     @cached_property
     def docker_info(self) -> dict[str, Any]:

@@ -84,6 +84,6 @@ def reload_refusal(host: Host, driver: str, pid: int) -> str:
     try:
         if driver in route_drivers(host, connection_address(host.probe, pid)):
             return f"{driver} carries the Ansible connection or the default route of this host"
-    except ProbeError as exc:
+    except (ProbeError, ParseError) as exc:
         return f"cannot tell which card carries the Ansible connection: {exc}"
     return ""

@@ -48,6 +48,13 @@ options:
     description: Whether a record with status C(MUST_FIX) fails the task.
     type: bool
     default: true
+  before_changes:
+    description:
+      - Whether the hosts are as they were before the play, which check mode leaves them although the play would change
+        them. The screen then says so, and only a host that could not be looked at, or on which a role failed, fails the
+        task; other faults may be those that the real run mends.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - lium.cluster._attributes.control
 """

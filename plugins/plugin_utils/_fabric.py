@@ -40,6 +40,14 @@ HETEROGENEOUS = Check(
     why="a cluster has one GPU model and one count per node, so other hosts make another, smaller offer",
     source=_SOURCE,
 )
+NOT_WHOLE = Check(
+    id="cluster.not_whole",
+    title="All GPUs of the host are seen",
+    severity="blocker",
+    expected="as many GPUs at the driver as on PCIe",
+    why="the platform takes it for a part of a host, whose pods get no RDMA device",
+    source="/proc/driver/nvidia/gpus, /sys/bus/pci/devices",
+)
 SAME_SM = Check(
     id="ib.different_fabric",
     title="One subnet manager",
@@ -67,6 +75,7 @@ def compare_hosts(facts: Facts) -> Found:
         _duplicate_addresses,
         _split_prefixes,
         _mtus,
+        _not_whole,
         _gpus,
         _subnet_managers,
         _partition_keys,
@@ -179,6 +188,21 @@ def _mtus(facts: Facts) -> Iterable[tuple[str, Record]]:
                         source=_SOURCE,
                     ),
                 )
+
+
+def _not_whole(facts: Facts) -> Iterable[tuple[str, Record]]:
+    for host, values in facts.items():
+        gpus = values.get("gpus", {})
+        seen, installed = gpus.get("count", 0), gpus.get("installed", 0)
+        if seen < installed:
+            yield (
+                host,
+                NOT_WHOLE.must_fix(
+                    f"{seen} of {installed} GPUs",
+                    "Install NVIDIA's driver where it sees none; else look for NVRM in `dmesg` (Xid 79 is a GPU that fell off"
+                    " the bus) and reseat or replace it",
+                ),
+            )
 
 
 def _gpus(facts: Facts) -> Iterable[tuple[str, Record]]:

@@ -27,6 +27,14 @@ from ansible_collections.lium.cluster.plugins.plugin_utils._sale import sale_lin
 
 SCHEMA = "lium.cluster.report/1"
 
+#: Evidence of a record that stands for a look that did not happen.
+_NO_LOOK = "Ansible"
+#: Stands below the table of a run that would have changed what was looked at.
+BEFORE_CHANGES = (
+    "Check mode: the hosts as they are before any change. What the run would change is above; what it would not mend is"
+    " known after the real run."
+)
+
 #: How a status stands in the table: short, and readable without colour.
 _CELL = {OK: "ok", WARN: "WARN", MUST_FIX: "FIX", UNKNOWN: "?", SKIPPED: "-"}
 
@@ -77,7 +85,7 @@ def _no_answer(record_id: str, title: str, result: Mapping[str, Any], fix: str) 
         observed=textwrap.shorten(message, 300),
         expected="an answer",
         remediation=f"{fix}. Why: a host that was not looked at counts as not sellable",
-        evidence_source="Ansible",
+        evidence_source=_NO_LOOK,
         severity="blocker",
     )
 
@@ -171,11 +179,19 @@ def _step_lines(hosts: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def failure_message(report: Mapping[str, Any]) -> str:
-    """Why the play fails, or an empty text. Only ``MUST_FIX`` fails a play (design 4.4)."""
-    broken = [
-        f"{host['name']} ({', '.join(record['id'] for record in host['records'] if record['status'] == MUST_FIX)})"
+def failure_message(report: Mapping[str, Any], before_changes: bool = False) -> str:
+    """Why the play fails, or an empty text. Only ``MUST_FIX`` fails a play (design 4.4).
+
+    ``before_changes``: the hosts were not changed, so that what is found on them may be what the real run mends. Then
+    only a host that could not be looked at, or on which a role failed, is a reason.
+    """
+    wrong = {
+        host["name"]: [
+            record["id"]
+            for record in host["records"]
+            if record["status"] == MUST_FIX and (record["evidence_source"] == _NO_LOOK or not before_changes)
+        ]
         for host in report["hosts"]
-        if host["status"] == MUST_FIX
-    ]
+    }
+    broken = [f"{name} ({', '.join(ids)})" for name, ids in wrong.items() if ids]
     return f"{len(broken)} of {len(report['hosts'])} hosts must be fixed: {'; '.join(broken)}" if broken else ""

@@ -249,9 +249,22 @@ def healthy_host(
         host.files[f"/proc/driver/nvidia/gpus/0000:{0x40 + gpu:02x}:00.0/information"] = (
             "Model: \t\t NVIDIA H100 80GB HBM3"
         )
+        pci = f"/sys/bus/pci/devices/0000:{0x40 + gpu:02x}:00.0"
+        host.files |= {f"{pci}/vendor": "0x10de", f"{pci}/class": "0x030200"}
+    if "/sys/class/iommu/dmar0/name" in host.files:
+        for index in range(rails):
+            add_to_iommu_group(
+                host, f"/sys/devices/pci0000:00/0000:{0x10 + index:02x}:01.0/0000:{0x20 + index:02x}:00.0", 0
+            )
+        add_to_iommu_group(host, "/sys/bus/pci/devices/0000:40:00.0", 1)
     add_executor(host, kind)
     add_overlay(host)
     return host
+
+
+def add_to_iommu_group(host: RecordedHost, device: str, group: int, kind: str = "identity") -> None:
+    host.files[f"/sys/kernel/iommu_groups/{group}/type"] = kind
+    host.links[f"{device}/iommu_group"] = f"../../../../kernel/iommu_groups/{group}"
 
 
 def add_overlay(host: RecordedHost) -> None:

@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from ansible_collections.lium.cluster.plugins.module_utils._host import Host
+from ansible_collections.lium.cluster.plugins.module_utils._probe import open_probe
+from ansible_collections.lium.cluster.plugins.module_utils._ssh_route import reload_refusal
 
 from tests.collection.conftest import Play
 from tests.collection.recorded_host import RecordedHost, healthy_host
@@ -84,3 +87,47 @@ def test_the_host_is_looked_at_right_before_the_reload(
     assert ("changed: [h1]" in restart, "skipping: [h1]" in restart) == (restarts, not restarts), done.stdout
     assert ("at the next reboot" in done.stdout) is not restarts
     assert said in done.stdout
+
+
+def _entered_over(address: str) -> Callable[[RecordedHost], None]:
+    """The module runs below sudo, which has taken the variable away; its parent, the session, still has it."""
+
+    def enter(host: RecordedHost) -> None:
+        host.files["/proc/700/environ"] = "PATH=/bin\0"
+        host.files["/proc/700/status"] = "Name:\tpython3\nPPid:\t600"
+        host.files["/proc/600/environ"] = f"HOME=/root\0SSH_CONNECTION=198.51.100.9 50000 {address} 22\0"
+
+    return enter
+
+
+def default_route_over_a_vlan(host: RecordedHost) -> None:
+    _entered_over("192.0.2.1")(host)
+    host.links["/sys/class/net/enp32s0np0.7/lower_enp32s0np0"] = "../enp32s0np0"
+    host.answer("ip -j route show", json.dumps([{"dst": "default", "dev": "enp32s0np0.7"}]))
+
+
+def unreadable_session(host: RecordedHost) -> None:
+    _entered_over("192.0.2.1")(host)
+    del host.files["/proc/600/environ"]
+
+
+@pytest.mark.parametrize(
+    ("session", "refusal"),
+    [
+        (_entered_over("10.20.30.1"), "mlx5_core carries the Ansible connection"),
+        (_entered_over("192.0.2.1"), ""),
+        (default_route_over_a_vlan, "mlx5_core carries the Ansible connection or the default route"),
+        (unreadable_session, "cannot tell which card carries the Ansible connection: /proc/600/environ"),
+    ],
+    ids=["over-the-card", "over-another", "default-route", "unreadable"],
+)
+def test_no_driver_is_reloaded_that_carries_the_connection(
+    session: Callable[[RecordedHost], None], refusal: str, tmp_path: Path
+) -> None:
+    host = healthy_host(random.Random(1), kind="roce", driver="mlx5_core")
+    host.links["/sys/class/net/enp32s0np0/device"] = "../../../devices/pci0000:00/0000:10:01.0/0000:20:00.0"
+    idle(host)
+    session(host)
+    said = reload_refusal(Host(open_probe(str(host.write(tmp_path / "host")), {})), "mlx5_core", 700)
+    assert said.startswith(refusal), said
+    assert bool(said) is bool(refusal), said

@@ -57,11 +57,18 @@ def other_mtu(hosts: list[RecordedHost]) -> None:
 
 def other_gpu(hosts: list[RecordedHost]) -> None:
     hosts[0].remove("/proc/driver/nvidia/gpus/0000:40:00.0")
+    hosts[0].remove("/sys/bus/pci/devices/0000:40:00.0")
+
+
+def lost_gpu(hosts: list[RecordedHost]) -> None:
+    for host in hosts:
+        host.remove("/proc/driver/nvidia/gpus/0000:43:00.0")
 
 
 @pytest.mark.parametrize(
     ("breaks", "expected"),
     [
+        (lost_gpu, {name: [("cluster.not_whole", "MUST_FIX")] for name in ("h1", "h2", "h3")}),
         (duplicate, {"h1": [("roce.unique_address", "MUST_FIX")], "h2": [("roce.unique_address", "MUST_FIX")]}),
         (other_mtu, {name: [("net.mtu", "MUST_FIX")] for name in ("h1", "h2", "h3")}),
         (other_gpu, {name: [("cluster.heterogeneous", "WARN")] for name in ("h1", "h2", "h3")}),

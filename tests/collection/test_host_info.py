@@ -15,7 +15,15 @@ from ansible_collections.lium.cluster.plugins.module_utils._record import Record
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.checks import look_at_wireguard
 
 from tests.collection import recorded_host
-from tests.collection.recorded_host import CARDS, RecordedHost, add_device, healthy_host, mapped_gid, set_addresses
+from tests.collection.recorded_host import (
+    CARDS,
+    RecordedHost,
+    add_device,
+    add_to_iommu_group,
+    healthy_host,
+    mapped_gid,
+    set_addresses,
+)
 
 #: The ids of host-contract 1.A to 1.E and 1.H, and the subnet manager's of 3.5.
 CONTRACT_IDS = {
@@ -106,7 +114,11 @@ def unsigned_driver(host: RecordedHost) -> None:
 
 
 def translating_iommu(host: RecordedHost) -> None:
-    host.files["/sys/kernel/iommu_groups/7/type"] = "DMA-FQ"
+    add_to_iommu_group(host, "/sys/devices/pci0000:00/0000:10:01.0/0000:20:00.0", 7, "DMA-FQ")
+
+
+def translated_gpu(host: RecordedHost) -> None:
+    add_to_iommu_group(host, "/sys/bus/pci/devices/0000:43:00.0", 8, "DMA")
 
 
 def clock_off(host: RecordedHost) -> None:
@@ -259,6 +271,7 @@ SEEDED = [
     (arm_machine, "os.supported", "MUST_FIX", "x86_64"),
     (unsigned_driver, "boot.secure_boot", "MUST_FIX", "mokutil --import /var/lib/shim-signed/mok/MOK.der"),
     (translating_iommu, "kernel.cmdline_iommu", "WARN", "iommu=pt"),
+    (translated_gpu, "kernel.cmdline_iommu", "WARN", "iommu=pt"),
     (clock_off, "time.ntp", "MUST_FIX", "systemd-timesyncd"),
     (driver_not_built, "rdma.stack_identity", "MUST_FIX", "dkms autoinstall"),
     (module_missing, "rdma.modules", "MUST_FIX", "modprobe -a rdma_ucm"),
@@ -328,6 +341,14 @@ def _broken(breaks: Callable[[RecordedHost], None]) -> RecordedHost:
     host = _roce()
     breaks(host)
     return host
+
+
+def test_what_is_neither_rdma_card_nor_gpu_may_be_translated(tmp_path: Path) -> None:
+    host = _roce()
+    add_to_iommu_group(host, "/sys/devices/pci0000:00/0000:10:01.0/0000:20:00.0", 0)
+    add_to_iommu_group(host, "/sys/bus/pci/devices/0000:00:14.0", 9, "DMA")
+    record = look_at(host, tmp_path / "host")["kernel.cmdline_iommu"]
+    assert (record.status, "0000:20:00.0" in record.observed, "0000:00:14.0" in record.observed) == ("OK", True, False)
 
 
 COMPOSE = "docker compose ls --all --format json"

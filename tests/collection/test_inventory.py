@@ -15,7 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.collection.conftest import ROOT, ansible_env, ansible_tool
+from tests.conftest import OWNER_KEY
+from tests.support.clusters import live, lost_cluster, market
 from tests.support.loopback import LoopbackService, Reply, Seen, ok, page
+from tools.emulator import Emulator
 
 KEY = "sk_inventory_0123456789abcdef"
 CASE = ROOT / "tests" / "field" / "cases" / "B115" / "pods.json"
@@ -27,7 +30,7 @@ Listing = Callable[..., "subprocess.CompletedProcess[str]"]
 def listing(tmp_path: Path) -> Listing:
     """`ansible-inventory --list` of one configuration file; warnings and errors stand in stderr."""
 
-    def run(base_url: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    def run(base_url: str, key: str = KEY, **options: Any) -> subprocess.CompletedProcess[str]:
         source = tmp_path / "train.lium.yml"
         source.write_text(json.dumps({"plugin": "lium.cluster.lium", **options}))
         return subprocess.run(
@@ -36,7 +39,7 @@ def listing(tmp_path: Path) -> Listing:
             env={
                 **ansible_env(ROOT, tmp_path / "ansible-home"),
                 "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
-                "LIUM_API_KEY": KEY,
+                "LIUM_API_KEY": key,
                 "LIUM_BASE_URL": base_url,
                 "NO_PROXY": "127.0.0.1",
             },
@@ -95,6 +98,22 @@ def test_hosts_carry_what_a_job_and_ssh_need(listing: Listing) -> None:
     assert variables["lium_gpu_type"] == "H100"
     assert variables["first"] is False
     assert sorted(found["rank_0"]["hosts"]) == ["train-a-0", "train_a-0"]
+
+
+def test_a_cluster_of_the_emulator_is_an_inventory(listing: Listing, emulator: Emulator) -> None:
+    emulator.reset(market())
+    cluster_id = lost_cluster(emulator, "train")
+    found = _shown(listing(emulator.base_url, key=OWNER_KEY))
+    hosts, pods = found["_meta"]["hostvars"], live(emulator)
+    assert found["lium_cluster_train"]["hosts"] == ["train-0", "train-1"]
+    for rank, pod in enumerate(pods):
+        variables = hosts[f"train-{rank}"]
+        assert variables["lium_pod_id"] == pod["id"]
+        assert variables["lium_cluster_id"] == cluster_id
+        assert variables["lium_rank"] == rank
+        assert variables["lium_overlay_ip"] == f"10.42.0.{rank + 1}"
+        assert variables["ansible_host"] == pod["executor"]["executor_ip_address"]
+    assert len(hosts) == len(pods) == 2
 
 
 def test_the_overlay_address_can_be_the_one_to_connect_to(listing: Listing) -> None:
@@ -170,7 +189,9 @@ def test_the_cache_spares_the_second_listing_and_holds_no_key(listing: Listing, 
     with LoopbackService(ok(json.loads(CASE.read_text()))) as service:
         first, second = (listing(service.base_url, **cache) for _ in range(2))
         assert len(service.seen) == 1
-    assert first.stdout == second.stdout
+        assert first.stdout == second.stdout
+        listing(service.base_url, key=f"{KEY}_of_another", **cache)
+        assert len(service.seen) == 2, "another account never gets this one's pods"
     kept = [path.read_text() for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert kept
     assert not any(KEY in text for text in kept)

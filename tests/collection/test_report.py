@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jinja2
 import pytest
+import yaml
 from ansible_collections.lium.cluster.plugins.module_utils._record import STATUSES, Record, merge_by_id, worst_status
 from ansible_collections.lium.cluster.plugins.plugin_utils._report import (
     build_report,
@@ -15,6 +16,8 @@ from ansible_collections.lium.cluster.plugins.plugin_utils._report import (
     records_of_host,
     render,
 )
+
+from tests.collection.conftest import ROOT
 
 AT = datetime(2026, 11, 30, 8, 0, tzinfo=timezone.utc)
 
@@ -72,6 +75,34 @@ def test_only_must_fix_fails_a_play(status: str) -> None:
     report = build_report({"h1": [record(status=status)], "h2": [record()]}, "audit", AT)
     message = failure_message(report)
     assert message == ("1 of 2 hosts must be fixed: h1 (os.supported)" if status == "MUST_FIX" else "")
+
+
+def test_before_any_change_only_a_look_that_failed_fails_the_play() -> None:
+    """What a bare host lacks is what the real run brings; a role that fails would fail there as well."""
+    bare = [record(status="MUST_FIX"), record("rdma.modules", "MUST_FIX")]
+    failed = records_of_host({"onboard_result": {"failed": True, "msg": "Install: no such package"}})
+    report = build_report({"h1": bare, "h2": [*bare, *failed], "h3": records_of_host({})}, "onboard", AT)
+    assert failure_message(report, before_changes=True) == (
+        "2 of 3 hosts must be fixed: h2 (onboard.ran); h3 (host.reachable)"
+    )
+    assert "h1 (os.supported, rdma.modules)" in failure_message(report)
+
+
+@pytest.mark.parametrize(("mode", "rc", "said"), [(["--check"], 0, True), ([], 2, False)], ids=["check", "real"])
+def test_check_mode_passes_with_faults_that_the_real_run_may_mend(
+    mode: list[str], rc: int, said: bool, tmp_path: Path, write_inventory, play
+) -> None:
+    """The report task of onboard itself, on a host that its roles have left as it was."""
+    (_first, onboard) = yaml.safe_load((ROOT / "playbooks/onboard.yml").read_text(encoding="utf-8"))
+    (report,) = (task for task in onboard["tasks"] if task["name"] == "Report")
+    found = {"preflight_result": {"records": [record(status="MUST_FIX").as_dict()]}}
+    tasks = [{"ansible.builtin.set_fact": found}, report]
+    book = tmp_path / "book.yml"
+    book.write_text(json.dumps([{"hosts": "lium_fabric", "gather_facts": False, "tasks": tasks}]), encoding="utf-8")
+    done = play(str(book), write_inventory({"h1": {}}), *mode)
+    assert done.returncode == rc, done.stdout + done.stderr
+    assert ("the hosts as they are before any change" in done.stdout) is said
+    assert "MUST_FIX  os.supported  (h1)" in done.stdout
 
 
 def test_the_screen_joins_hosts_with_the_same_task() -> None:

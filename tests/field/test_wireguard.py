@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.lium.cluster.plugins.module_utils._kmod import explain_modprobe
-from ansible_collections.lium.cluster.plugins.module_utils._parsers.wg import parse_dump
+from ansible_collections.lium.cluster.plugins.module_utils._parsers.wg import Peer, parse_dump
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard import mesh
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.checks import fits, largest_inner_mtu
 from ansible_collections.lium.cluster.plugins.module_utils._wireguard.mesh import MeshError, MeshInterface, MeshPeer
-from ansible_collections.lium.cluster.plugins.module_utils._wireguard.verdict import state_of_port
+from ansible_collections.lium.cluster.plugins.module_utils._wireguard.verdict import Evidence, judge
 
 CASES = Path(__file__).parent / "cases"
 NOW = datetime.datetime(2026, 12, 23, 5, 30, tzinfo=datetime.timezone.utc)
@@ -111,9 +111,24 @@ def test_b41_a_file_without_a_key_is_never_written() -> None:
 
 @pytest.mark.parametrize("probe", json.loads(text("B45", "probes.json")))
 def test_b45_only_an_answer_or_a_fresh_handshake_proves_a_port(probe: dict[str, Any]) -> None:
+    """The probe's interfaces are new and shake hands now or never; on one that lasts the age decides."""
+    age = probe["latest_handshake_age_s"]
+    latest = None if age is None else NOW - datetime.timedelta(seconds=age)
+    peer = Peer(KEYS["node2"], "192.0.2.12:51820", ("10.42.0.2/32",), latest, 92, 148, 25)
+    answered = bool(probe.get("udp_reply")) or peer.problem(NOW) == ""
     error = probe.get("udp_send", "ok")
-    state = state_of_port(probe.get("udp_reply"), "" if error == "ok" else error, probe["latest_handshake_age_s"])
-    assert state == probe["want"]
+    seen = Evidence(
+        sender="node1",
+        receiver="node2",
+        address="192.0.2.12",
+        port=51820,
+        path="docker-publish",
+        handshake=answered,
+        received=answered,
+        udp_error="" if error == "ok" else error,
+        tcp="refused" if "tcp" in probe else "",
+    )
+    assert judge(seen).state == probe["want"]
 
 
 def test_b46_two_hosts_with_one_address_are_refused() -> None:

@@ -44,8 +44,10 @@ def test_bare_host_is_onboarded_and_offboarded(
         assert differences(before[host.name], snapshot(host)) == [], "an audit changes nothing"
 
     predicted = playbook("onboard", hosts, "--check", "--diff")
-    assert "rescued=0" in predicted.screen, predicted.screen
+    assert predicted.rc == 0, predicted.screen
+    assert "the hosts as they are before any change" in predicted.screen
     for host in rack.hosts:
+        assert re.search(rf"^{host.name} +:.* failed=0 .*rescued=0 ", predicted.screen, re.M), predicted.screen
         assert differences(before[host.name], snapshot(host)) == [], "check mode changes nothing"
 
     first = playbook("onboard", hosts)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from ansible_collections.lium.cluster.plugins.module_utils._check import BoundCheck, Check
+from ansible_collections.lium.cluster.plugins.module_utils._checks.rdma_stack import capable_cards
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError
 from ansible_collections.lium.cluster.plugins.module_utils._probe import Missing, ToolMissing
@@ -51,9 +52,9 @@ IOMMU = Check(
     id="kernel.cmdline_iommu",
     title="IOMMU mode",
     severity="degraded",
-    expected="no IOMMU, or every group of type identity (iommu=pt)",
+    expected="no IOMMU, or the groups of all RDMA cards and GPUs of type identity (iommu=pt)",
     why="a translating IOMMU costs GPUDirect RDMA its bandwidth",
-    source="/proc/cmdline, /sys/kernel/iommu_groups/*/type",
+    source="/sys/bus/pci/devices/*/iommu_group/type",
 )
 NTP = Check(
     id="time.ntp",
@@ -144,11 +145,18 @@ def iommu(host: Host) -> Record:
     groups = host.probe.entries_or_none("/sys/kernel/iommu_groups") or []
     if not groups and not host.probe.entries_or_none("/sys/class/iommu"):
         return IOMMU.ok("no IOMMU in use")
-    kinds: dict[str, int] = {}
-    for group in groups:
+    # What else is in the host may be translated: its traffic is none of GPUDirect's.
+    cards = {device.pci for device in host.rdma.devices if device.pci} | set(host.gpus_installed)
+    cards.update(address for addresses in capable_cards(host).values() for address in addresses)
+    links = {card: host.probe.link_target(f"/sys/bus/pci/devices/{card}/iommu_group") for card in sorted(cards)}
+    grouped = {card: group for card, group in links.items() if group}
+    if not grouped:
+        return IOMMU.ok("IOMMU on; no RDMA card and no GPU is in a group of it")
+    kinds: dict[str, list[str]] = {}
+    for card, group in grouped.items():
         kind = host.probe.read_or_none(f"/sys/kernel/iommu_groups/{group}/type") or "unknown"
-        kinds[kind] = kinds.get(kind, 0) + 1
-    observed = ", ".join(f"{count} x {kind}" for kind, count in sorted(kinds.items())) or "IOMMU on, no groups"
+        kinds.setdefault(kind, []).append(card)
+    observed = "; ".join(f"{kind}: {', '.join(members)}" for kind, members in sorted(kinds.items()))
     if "unknown" in kinds:
         return IOMMU.unknown(observed)
     if any(kind.startswith("DMA") for kind in kinds):

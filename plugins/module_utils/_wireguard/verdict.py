@@ -10,8 +10,6 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from ansible_collections.lium.cluster.plugins.module_utils._parsers.wg import FRESH_SECONDS
-
 REACHABLE = "reachable"
 CLOSED = "closed"
 NOT_VERIFIED = "not verified"
@@ -45,16 +43,12 @@ class Evidence:
     tcp: str = ""
 
 
-def state_of_port(udp_reply: object, udp_error: str, handshake_age_s: float | None) -> str:
-    """What a probe proves about a UDP port. WireGuard answers no stranger, a send never fails, and TCP says nothing:
-    only an answer or a fresh handshake proves the port open, only a refusal proves it closed."""
-    if udp_reply or (handshake_age_s is not None and handshake_age_s <= FRESH_SECONDS):
-        return REACHABLE
-    return CLOSED if "ECONNREFUSED" in udp_error else NOT_VERIFIED
-
-
 def judge(seen: Evidence) -> Judgement:
-    """The verdict on one direction: where the packets were lost, and what to do there."""
+    """The verdict on one direction: where the packets were lost, and what to do there.
+
+    WireGuard answers no stranger, a send never fails, and TCP says nothing: only a handshake at both ends proves the
+    port open, and only a refusal proves it closed.
+    """
     port, to = f"UDP {seen.port}", f"{seen.sender} to {seen.receiver} ({seen.address})"
     if seen.handshake and seen.received:
         return Judgement(REACHABLE, "handshake seen at both ends", "", "")
@@ -100,10 +94,3 @@ def judge(seen: Evidence) -> Judgement:
         f"Open {port} towards {seen.receiver} on the way: switch ACL, edge firewall, port forwarding",
         "",
     )
-
-
-def summarise_pair(there: Judgement, back: Judgement) -> str:
-    """How a pair stands, from its two directions."""
-    if there.state == REACHABLE and back.state == REACHABLE:
-        return "both directions"
-    return "one direction" if REACHABLE in (there.state, back.state) else "no direction"
