@@ -16,6 +16,7 @@ from typing import Any
 from ansible_collections.lium.cluster.plugins.module_utils._check import Check
 from ansible_collections.lium.cluster.plugins.module_utils._checks.network import MTU
 from ansible_collections.lium.cluster.plugins.module_utils._checks.ports import PREFIX, UNIQUE
+from ansible_collections.lium.cluster.plugins.module_utils._checks.rdma_stack import NAMING, naming_style
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
 from ansible_collections.lium.cluster.plugins.plugin_utils._lossless_fabric import compare_lossless
 
@@ -77,6 +78,7 @@ def compare_hosts(facts: Facts) -> Found:
         _mtus,
         _not_whole,
         _gpus,
+        _names,
         _subnet_managers,
         _partition_keys,
         _lossless,
@@ -199,8 +201,8 @@ def _not_whole(facts: Facts) -> Iterable[tuple[str, Record]]:
                 host,
                 NOT_WHOLE.must_fix(
                     f"{seen} of {installed} GPUs",
-                    "Install NVIDIA's driver where it sees none; else look for NVRM in `dmesg` (Xid 79 is a GPU that fell off"
-                    " the bus) and reseat or replace it",
+                    "Install NVIDIA's driver where it sees none; else look for NVRM in `dmesg` (Xid 79 is a GPU that"
+                    " fell off the bus) and reseat or replace it",
                 ),
             )
 
@@ -222,6 +224,29 @@ def _gpus(facts: Facts) -> Iterable[tuple[str, Record]]:
 def _gpu_text(values: Mapping[str, Any]) -> str:
     gpus = values.get("gpus", {})
     return f"{gpus.get('count', 0)} x {'/'.join(gpus.get('models', [])) or 'no GPU'}"
+
+
+def _names(facts: Facts) -> Iterable[tuple[str, Record]]:
+    """One style in a fabric; cards of another driver have names of their own."""
+    for fabric, hosts in {**_segments(facts), **_infiniband(facts)}.items():
+        styles: dict[str, dict[str, set[str]]] = {}
+        for host in hosts:
+            for device in facts[host]["rdma"].get("devices", []):
+                by_style = styles.setdefault(str(device["driver"]), {})
+                by_style.setdefault(naming_style(device["name"]), set()).add(host)
+        for driver, by_style in styles.items():
+            if len(by_style) > 1:
+                parts = "; ".join(f"{style}*: {', '.join(sorted(names))}" for style, names in sorted(by_style.items()))
+                for host in sorted(set().union(*by_style.values())):
+                    yield (
+                        host,
+                        NAMING.warn(
+                            f"{fabric}: {driver} is named in {len(by_style)} ways ({parts})",
+                            "Give the devices names of one style on all hosts of the fabric, with"
+                            " /etc/udev/rules.d/60-rdma-persistent-naming.rules (NAME_KERNEL or NAME_PCI)",
+                            source=_SOURCE,
+                        ),
+                    )
 
 
 def _subnet_managers(facts: Facts) -> Iterable[tuple[str, Record]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 from collections.abc import Callable
@@ -65,9 +66,18 @@ def lost_gpu(hosts: list[RecordedHost]) -> None:
         host.remove("/proc/driver/nvidia/gpus/0000:43:00.0")
 
 
+def other_names(hosts: list[RecordedHost]) -> None:
+    """A host whose system names cards by their place on the bus."""
+    for number, host in enumerate(hosts):
+        host.remove("/sys/class/infiniband")
+        card = dataclasses.replace(CARDS[0], name="rocep{}s0" if number == 1 else CARDS[0].name)
+        add_device(host, card, 0, f"10.20.30.{number + 31}")
+
+
 @pytest.mark.parametrize(
     ("breaks", "expected"),
     [
+        (other_names, {name: [("rdma.persistent_naming", "WARN")] for name in ("h1", "h2", "h3")}),
         (lost_gpu, {name: [("cluster.not_whole", "MUST_FIX")] for name in ("h1", "h2", "h3")}),
         (duplicate, {"h1": [("roce.unique_address", "MUST_FIX")], "h2": [("roce.unique_address", "MUST_FIX")]}),
         (other_mtu, {name: [("net.mtu", "MUST_FIX")] for name in ("h1", "h2", "h3")}),

@@ -147,6 +147,16 @@ def exclusive_netns(host: RecordedHost) -> None:
     host.answer("rdma system show", "netns exclusive copy-on-fork on\n")
 
 
+def exclusive_netns_of_half_an_sriov_path(host: RecordedHost) -> None:
+    exclusive_netns(host)
+    host.files["/etc/lium/rdma-fabric.json"] = '{"container_ip_range": "the rest", "vlan_id": 7}'
+
+
+def exclusive_netns_without_a_free_function(host: RecordedHost) -> None:
+    exclusive_netns(host)
+    host.files["/etc/lium/rdma-fabric.json"] = '{"container_ip_range": "10.20.30.128/25"}'
+
+
 def port_down(host: RecordedHost) -> None:
     for device in ("mlx5_0", "mlx5_1"):
         host.files[f"/sys/class/infiniband/{device}/ports/1/state"] = "5: ACTIVE_DEFER"
@@ -278,6 +288,8 @@ SEEDED = [
     (no_gpudirect, "rdma.peermem", "WARN", "modprobe nvidia_peermem"),
     (closed_nodes, "rdma.device_nodes", "MUST_FIX", "udev rule"),
     (exclusive_netns, "rdma.netns_mode", "MUST_FIX", "netns_mode=0"),
+    (exclusive_netns_of_half_an_sriov_path, "rdma.netns_mode", "MUST_FIX", "container_ip_range such as"),
+    (exclusive_netns_without_a_free_function, "rdma.netns_mode", "MUST_FIX", "sriov_numvfs"),
     (port_down, "rdma.port_active", "MUST_FIX", "cable"),
     (no_card, "rdma.port_active", "MUST_FIX", "Fit an RDMA card"),
     (second_segment, "roce.single_segment", "MUST_FIX", "enable_rdma"),
@@ -349,6 +361,13 @@ def test_what_is_neither_rdma_card_nor_gpu_may_be_translated(tmp_path: Path) -> 
     add_to_iommu_group(host, "/sys/bus/pci/devices/0000:00:14.0", 9, "DMA")
     record = look_at(host, tmp_path / "host")["kernel.cmdline_iommu"]
     assert (record.status, "0000:20:00.0" in record.observed, "0000:00:14.0" in record.observed) == ("OK", True, False)
+
+
+def test_an_sriov_path_that_is_whole_is_well_in_exclusive_mode(tmp_path: Path) -> None:
+    host = _broken(exclusive_netns_without_a_free_function)
+    host.links["/sys/devices/pci0000:00/0000:11:01.0/0000:21:00.0/physfn"] = "../../0000:10:01.0/0000:20:00.0"
+    record = look_at(host, tmp_path / "host")["rdma.netns_mode"]
+    assert (record.status, "free: mlx5_1" in record.observed) == ("OK", True), record
 
 
 COMPOSE = "docker compose ls --all --format json"

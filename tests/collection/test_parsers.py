@@ -215,7 +215,7 @@ def test_tracked_flows_of_both_sources() -> None:
     tail = f"{there} src=172.17.0.2 dst=10.0.0.2 sport=51820 dport=40000"
     for line in (tail, f"ipv4     2 {tail} mark=0 use=1"):
         (flow,) = parse_conntrack(f"{line}\nconntrack v1.4.6: 1 flow entries have been shown.\n")
-        assert tuple(flow) == ("udp", "10.0.0.2", 51820, "172.17.0.2")
+        assert tuple(flow) == ("udp", "10.0.0.2", "10.0.0.1", 51820, "172.17.0.2")
 
 
 def as_completed(parse: Callable[[Completed], object]) -> Callable[[str], object]:

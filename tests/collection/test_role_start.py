@@ -24,22 +24,35 @@ def without_os_release(host: RecordedHost) -> None:
     host.remove("/etc/os-release")
 
 
+def healthy(host: RecordedHost) -> None:
+    pass
+
+
 #: host -> (role, module, fault, what is said of it).
 HOSTS: dict[str, tuple[str, str, Callable[[RecordedHost], None], str]] = {
     "no_ip": ("rdma", "rdma_info", without_ip, "ip -j addr show: not installed"),
     "bad_gid": ("rdma", "rdma_info", malformed_gid, "not a GID"),
+    "no_key": ("rdma", "rdma_info", healthy, "rdma_doca_repository_key is not: set it to the repository's key"),
+    "no_checksum": ("rdma", "rdma_info", healthy, "rdma_doca_host_package_checksum is not: set it to sha256:"),
     "no_os": ("wireguard", "wireguard_info", without_os_release, "/etc/os-release: No such file or directory"),
+}
+#: host -> what its inventory sets.
+SETTINGS = {
+    "no_key": {"rdma_stack": "doca", "rdma_doca_repository_url": "http://mirror.example/doca"},
+    "no_checksum": {"rdma_stack": "doca", "rdma_doca_host_package": "http://mirror.example/doca-host.deb"},
 }
 
 
-def test_a_role_says_what_it_could_not_read(play: Play, write_inventory: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_role_says_what_it_could_not_read_or_lacks(
+    play: Play, write_inventory: Callable[..., Path], tmp_path: Path
+) -> None:
     """One run for all, since most of its time goes into the start of Ansible."""
     inventory, plays = {}, []
     for name, (role, module, breaks, _text) in HOSTS.items():
         host = _roce()
         breaks(host)
         root = str(host.write(tmp_path / name))
-        inventory[name] = {"ansible_become": False}
+        inventory[name] = {"ansible_become": False, **SETTINGS.get(name, {})}
         # The role has no word for a recorded host, being for real ones; this machine must not be changed in its place.
         defaults = {f"lium.cluster.{module}": {"host_root": root}}
         role_task = {"name": "Role", "ansible.builtin.import_role": {"name": f"lium.cluster.{role}"}}

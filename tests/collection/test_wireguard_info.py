@@ -114,6 +114,30 @@ def stale_flow(host: RecordedHost) -> None:
     host.files["/proc/net/nf_conntrack"] = f"{there} src=10.20.30.1 dst=10.20.30.9 sport=51820 dport=51820 mark=0"
 
 
+def _pod_publishes(host: RecordedHost, *, reply_source: str) -> None:
+    """A pod at 172.17.0.3 has the port; there is a flow to it, and one of its own to a peer."""
+    form = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}"
+    host.answer("docker ps --format {{.Names}}", "pod_7\n")
+    host.answer("docker ps --filter publish=51820/udp --format {{.Names}}", "pod_7\n")
+    host.answer(f"docker inspect --format {form} pod_7", "172.17.0.3 \n")
+    here = f"src=10.20.30.9 dst=10.20.30.1 sport=40000 dport=51820 src={reply_source} dst=10.20.30.9"
+    there = "src=172.17.0.3 dst=10.20.30.8 sport=51820 dport=51820 src=10.20.30.8 dst=10.20.30.1"
+    host.files["/proc/net/nf_conntrack"] = "\n".join(
+        f"ipv4 2 udp 17 90 {flow} sport=51820 dport=40000 mark=0" for flow in (here, there)
+    )
+
+
+def flow_of_a_pod_that_is_gone(host: RecordedHost) -> None:
+    _pod_publishes(host, reply_source="172.17.0.2")
+
+
+def test_the_flows_of_the_pod_that_runs_are_not_stale(tmp_path: Path) -> None:
+    host = healthy_host(random.Random(1), kind="roce")
+    _pod_publishes(host, reply_source="172.17.0.3")
+    record = look_at(host, tmp_path / "host")["wg.conntrack"]
+    assert (record.status, record.observed) == ("OK", "no stale entry")
+
+
 def vxlan(host: RecordedHost) -> None:
     host.files["/sys/class/net/eno1/mtu"] = "1450"
 
@@ -134,6 +158,7 @@ SEEDED = [
     (firewalld, "wg.fw_forward", "MUST_FIX", "StrictForwardPorts=yes", "StrictForwardPorts=no"),
     (short_timeout, "wg.conntrack", "WARN", "= 20", "120"),
     (stale_flow, "wg.conntrack", "WARN", "UDP 51820 from 10.20.30.9", "conntrack -D"),
+    (flow_of_a_pod_that_is_gone, "wg.conntrack", "WARN", "from 10.20.30.9, answered by 172.17.0.2", "conntrack -D"),
     (vxlan, "wg.mtu", "WARN", "eno1 1450", "com.docker.network.driver.mtu"),
 ]
 

@@ -7,10 +7,12 @@ For internal use of the collection; may change in any release.
 
 from __future__ import annotations
 
+import ipaddress
 import stat
 
 from ansible_collections.lium.cluster.plugins.module_utils._check import BoundCheck, Check
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
+from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, load_json
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.rdma_tool import parse_netns_mode
 from ansible_collections.lium.cluster.plugins.module_utils._probe import CommandError, Missing, ToolMissing
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
@@ -25,6 +27,7 @@ RDMA_HALF = {
     "qede": "qedr",
     "hns3": "hns_roce_hw_v2",
 }
+_SRIOV_FILE = "/etc/lium/rdma-fabric.json"
 NEEDED_MODULES = ("ib_uverbs", "rdma_ucm")
 
 STACK = Check(
@@ -71,9 +74,9 @@ NETNS = Check(
     id="rdma.netns_mode",
     title="RDMA devices are shared between network namespaces",
     severity="blocker",
-    expected="netns shared",
-    why="in exclusive mode a pod sees no RDMA device",
-    source="rdma system show",
+    expected="netns shared, or exclusive with all that the platform's SR-IOV path needs",
+    why="in exclusive mode a pod sees no RDMA device but a virtual function that it is given",
+    source="rdma system show, /etc/lium/rdma-fabric.json",
 )
 SRIOV = Check(
     id="rdma.sriov",
@@ -177,7 +180,7 @@ def peermem(host: Host) -> Record:
     )
 
 
-def _style(name: str) -> str:
+def naming_style(name: str) -> str:
     styles = ("mlx5_", "bnxt_re", "irdma", "rocep", "ibp", "iwp", "rxe")
     return next((style for style in styles if name.startswith(style)), name)
 
@@ -186,7 +189,7 @@ def naming(host: Host) -> Record:
     names = [device.name for device in host.rdma.devices]
     if not names:
         return NAMING.skipped(host.rdma.absence)
-    styles = sorted({_style(name) for name in names})
+    styles = sorted({naming_style(name) for name in names})
     if len(styles) > 1:
         return NAMING.warn(
             ", ".join(names),
@@ -239,12 +242,35 @@ def netns_mode(host: Host) -> Record:
     mode = parse_netns_mode(host.probe.run("rdma", "system", "show"))
     if mode == "shared":
         return NETNS.ok("shared")
-    if host.probe.exists("/etc/lium/rdma-fabric.json"):
-        return NETNS.ok("exclusive, with /etc/lium/rdma-fabric.json for the platform's SR-IOV path")
-    return NETNS.must_fix(
-        "exclusive",
-        "Remove `options ib_core netns_mode=0` from /etc/modprobe.d and reboot when no rental runs",
-    )
+    back = "Remove `options ib_core netns_mode=0` from /etc/modprobe.d and reboot when no rental runs"
+    text = host.probe.read_or_none(_SRIOV_FILE)
+    if text is None:
+        return NETNS.must_fix("exclusive", back)
+    # The platform's SR-IOV path: it reads three preconditions and makes none of them (host-contract rdma.netns_mode).
+    lacking = _sriov_range_problem(text)
+    free = [device.name for device in host.rdma.devices if device.virtual_function]  # one in use is a pod's own
+    if not free:
+        lacking = [*lacking, "no free virtual function"]
+    if lacking:
+        return NETNS.must_fix(
+            f"exclusive, with {_SRIOV_FILE}: {'; '.join(lacking)}",
+            f"For the platform's SR-IOV path give {_SRIOV_FILE} a container_ip_range such as 10.20.30.128/25 and the"
+            f" card virtual functions (sriov_numvfs); else: {back[0].lower()}{back[1:]}",
+        )
+    return NETNS.ok(f"exclusive, with {_SRIOV_FILE} for the platform's SR-IOV path; free: {', '.join(free)}")
+
+
+def _sriov_range_problem(text: str) -> list[str]:
+    try:
+        settings = load_json(_SRIOV_FILE, text)
+    except ParseError:
+        return ["not JSON"]
+    found = settings.get("container_ip_range") if isinstance(settings, dict) else None
+    try:
+        ipaddress.ip_network(str(found), strict=False)
+    except ValueError:
+        return ["no container_ip_range" if found is None else f"container_ip_range {found!r} is no network"]
+    return []
 
 
 def sriov(host: Host) -> Record:

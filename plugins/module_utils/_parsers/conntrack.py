@@ -13,10 +13,11 @@ from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseEr
 
 
 class Flow(NamedTuple):
-    """One flow: protocol, who sent to which port, and from where the replies come."""
+    """One flow: protocol, who sent to which address and port, and from where the replies come."""
 
     protocol: str
     source: str
+    destination: str
     destination_port: int
     reply_source: str
 
@@ -30,8 +31,9 @@ def parse_conntrack(text: str) -> list[Flow]:
         if protocol is None:
             continue
         sources = [word[len("src=") :] for word in words if word.startswith("src=")]
+        destinations = [word[len("dst=") :] for word in words if word.startswith("dst=")]
         ports = [word[len("dport=") :] for word in words if word.startswith("dport=")]
-        if len(sources) != 2 or not ports:
+        if len(sources) != 2 or not destinations or not ports:
             raise ParseError("conntrack", "not a tracked flow", line)
-        flows.append(Flow(protocol, sources[0], parse_int("conntrack", ports[0]), sources[1]))
+        flows.append(Flow(protocol, sources[0], destinations[0], parse_int("conntrack", ports[0]), sources[1]))
     return flows

@@ -248,18 +248,35 @@ def conntrack(subject: OverlayHost) -> Record:
     flows = _flows(subject.host)
     if flows is None:
         return CONNTRACK.skipped("this kernel shows its tracked flows to the program conntrack only")
-    # A reply that comes from this host itself goes past Docker's DNAT to a pod.
+    # What comes to this host must be answered by the container that has the port now: a reply of the host itself, or of
+    # a container that is gone, goes past Docker's DNAT.
     own = {row.address for row in subject.host.addresses}
-    stale = [
-        f"UDP {flow.destination_port} from {flow.source}"
-        for flow in flows
-        if flow.protocol == "udp" and flow.destination_port in subject.ports and flow.reply_source in own
-    ]
+    stale = []
+    for port in subject.ports:
+        incoming = [row for row in flows if (row.protocol, row.destination_port) == ("udp", port)]
+        incoming = [row for row in incoming if row.destination in own]
+        now = _container_addresses(probe, port) if incoming else set()
+        stale += [
+            f"UDP {port} from {row.source}, answered by {row.reply_source}"
+            for row in incoming
+            if row.reply_source not in now
+        ]
     if stale and subject.host.occupancy.rentals:
         return CONNTRACK.warn(
-            ", ".join(stale), "; ".join(f"Run `conntrack -D -p udp --orig-port-dst {port}`" for port in subject.ports)
+            "; ".join(stale),
+            "; ".join(f"Run `conntrack -D -p udp --orig-port-dst {port}`" for port in subject.ports)
+            + " (package conntrack, or conntrack-tools)",
         )
     return CONNTRACK.ok(f"{len(stale)} old entries and no pod that they could harm" if stale else "no stale entry")
+
+
+def _container_addresses(probe: HostProbe, port: int) -> set[str]:
+    """IPv4 addresses of the containers that have published the port now."""
+    names = _publishers(probe, port)
+    if not names:
+        return set()
+    form = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}"
+    return set(probe.output("docker", "inspect", "--format", form, *names).split())
 
 
 def _flows(host: Host) -> list[Flow] | None:
