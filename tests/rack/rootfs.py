@@ -25,7 +25,7 @@ def rootfs() -> Path:
         # Its temporary files would otherwise outlive a kill in the middle.
         (folder / "tmp").mkdir()
         run(
-            _command(folder, release, sources),
+            [*ending_with_us(), *_command(folder, release, sources)],
             environ={"TMPDIR": str(folder / "tmp"), "DEBIAN_FRONTEND": "noninteractive"},
         )
         (folder / "tmp").rmdir()
@@ -40,7 +40,6 @@ def _command(folder: Path, release: str, sources: list[str]) -> list[str]:
     hooks = [f'chroot "$1" {download} {shlex.join(group)}' for group in packages.ROLE_PACKAGES]
     hooks.append(f'cp -r "$1"/var/cache/apt/archives {shlex.quote(str(folder / DOWNLOADS))}')
     return [
-        *ending_with_us(),
         *ISOLATED,
         *("mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(packages.HOST_PACKAGES)}"),
         '--aptopt=Acquire::Languages "none"',

@@ -14,6 +14,7 @@ import pytest
 
 from tests.rack.cache import cache_folder, content, entry
 from tests.rack.errors import RackError
+from tests.rack.template import frozen
 
 pytestmark = pytest.mark.rack
 
@@ -106,6 +107,13 @@ def _until(what: str, condition: object) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"not within a minute: {what}"
         time.sleep(0.05)
+
+
+def test_another_process_finds_what_this_one_has_made(session_rack: object) -> None:
+    """Nothing of the process that asks may be part of a key."""
+    ask = "from tests.rack import template; print(template.frozen('bare'))"
+    done = subprocess.run([sys.executable, "-c", ask], check=False, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == (f"{frozen('bare')}\n", "")
 
 
 def test_a_killed_freeze_leaves_no_machine_and_no_entry(session_rack: object) -> None:
