@@ -19,7 +19,7 @@ import stat
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
-from ansible_collections.lium.cluster.plugins.module_utils._firewall_rule import FirewallRule, Run
+from ansible_collections.lium.cluster.plugins.module_utils._firewall_rule import FirewallRule, Run, undo_of
 from ansible_collections.lium.cluster.plugins.module_utils._kmod import (
     explain_modprobe,
     holders,
@@ -220,13 +220,12 @@ class Footprint:
         return None if flags is None else bool(int(flags, 16) & 1)
 
     def _apply_firewall(self, rule: FirewallRule) -> None:
-        if rule.present(self._run_command):
+        if rule.found(self._run_command):  # just so, or in another form that someone has chosen
             return
         self.outcome.changes.append(f"allow {rule}")
-        self._ledger.note("firewall", rule.name)
+        self._ledger.note("firewall", str(rule), rule=dataclasses.asdict(rule))
         if not self._dry:
-            for argv in rule.add_commands():
-                self._must(argv)
+            self._must(rule.add_command)
 
     def _apply_service(self, unit: str) -> None:
         """Enables and starts a unit; what was enabled or running before stays so when the role goes."""
@@ -353,13 +352,13 @@ class Footprint:
         return True
 
     def _undo_firewall(self, entry: Entry) -> bool:
-        rule = FirewallRule.from_name(entry["name"])
-        if rule.present(self._run_command):
+        undo = undo_of(entry, self._run_command)
+        self.outcome.left += undo.left
+        for rule in undo.rules:
             self.outcome.changes.append(f"no longer allow {rule}")
             if not self._dry:
-                for argv in rule.remove_commands():
-                    self._must(argv)
-        return True
+                self._must(rule.remove_command)
+        return undo.settled
 
     def _undo_service(self, entry: Entry) -> bool:
         unit = entry["name"]
