@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,6 +44,8 @@ def forward_state(host: Host, ports: Sequence[int]) -> tuple[list[str], list[Blo
         own = None
     tools, met = _rules_met(host, [Packet("udp", port, CONTAINER_PORT, own=own) for port in ports])
     blocks = [block for _packet, block in met]
+    if "iptables" in tools:
+        blocks += _docker_blocks(host, tools)
     if "firewalld" in tools:
         blocks += _firewalld_blocks(host)
     return tools, blocks
@@ -138,19 +141,32 @@ def _in_kernel(host: Host, name: str) -> bool:
 
 
 def _firewalld_blocks(host: Host) -> list[Block]:
-    probe = host.probe
     blocks = []
-    if firewalld_strict(probe.read_or_none("/etc/firewalld/firewalld.conf") or ""):
+    if firewalld_strict(host.probe.read_or_none("/etc/firewalld/firewalld.conf") or ""):
         fix = "Set StrictForwardPorts=no in /etc/firewalld/firewalld.conf and reload firewalld"
         blocks.append(Block("firewalld", "StrictForwardPorts=yes blocks ports that Docker publishes", fix))
     for netdev in host.fabric_netdevs:
-        zone = host.firewalld_zones.get(netdev, "")
+        zone = (host.firewalld_zones or {}).get(netdev) or host.firewalld_default_zone
         if zone in ("drop", "block"):
-            fix = (
-                f"Move {netdev} to another zone (`firewall-cmd --zone=public --change-interface={netdev} --permanent`)"
-            )
-            blocks.append(Block("firewalld", f"{netdev} is in zone {zone}", fix))
+            # firewalld 1.3 accepts what Docker has translated before it looks at any zone; not every one need do so.
+            fix = "Run verify_wireguard: it shows whether published ports are concerned. If they are, run"
+            fix += f" `firewall-cmd --permanent --zone=public --change-interface={netdev}` and reload firewalld"
+            blocks.append(Block("firewalld", f"{netdev} is in zone {zone}", fix, partial=True))
     return blocks
+
+
+def _docker_blocks(host: Host, tools: Sequence[str]) -> list[Block]:
+    """Docker makes its chains when it starts. A firewalld that starts later takes them away, and Docker hears of that
+    only if it had met a firewalld before: it then publishes no port, and no pod with one starts."""
+    if not host.occupancy.docker or host.occupancy.unreadable or "DOCKER" in host.probe.output("iptables", "-S"):
+        return []
+    if re.search(r'"iptables"\s*:\s*false', host.probe.read_or_none("/etc/docker/daemon.json") or ""):
+        return []
+    if "nftables" in tools and '"docker-bridges"' in host.probe.output("nft", "-j", "list", "ruleset"):
+        return []
+    what = "the chains of Docker are gone, so that it can publish no port"
+    fix = "Run `systemctl restart docker` when no rental runs: Docker makes them anew, and keeps them from then on"
+    return [Block("iptables", what, fix)]
 
 
 def allow_rules(host: Host, ports: Sequence[int]) -> list[dict[str, Any]]:
@@ -160,7 +176,7 @@ def allow_rules(host: Host, ports: Sequence[int]) -> list[dict[str, Any]]:
     if "ufw" in host.firewall_tools:
         rules += [{"tool": "ufw", "port": port} for port in ports]
     if "firewalld" in host.firewall_tools:
-        zones = _fabric_zones(host, host.fabric_netdevs) or [_default_zone(host)]
+        zones = _fabric_zones(host, host.fabric_netdevs) or [host.firewalld_default_zone]
         rules += [{"tool": "firewalld", "port": port, "zone": zone} for zone in zones for port in ports]
     return rules + _input_rules(host, "tcp", PROBE_TCP_PORT, host.fabric_netdevs)
 
@@ -179,18 +195,14 @@ def _input_rules(host: Host, protocol: str, port: int, netdevs: Sequence[str]) -
 def _fabric_zones(host: Host, netdevs: Sequence[str]) -> list[str]:
     """The zones that a fabric peer's packet may come to: a source's goes before a netdev's, and that before the default
     one, which ``--get-active-zones`` does not list for what is bound to none."""
-    bound = host.firewalld_zones
+    bound = host.firewalld_zones or {}
     by_source = [_zone_of_source(bound, ipaddress.IPv4Network(segment)) for segment in host.view.segments]
     zones = {zone for zone in by_source if zone}
     if not all(by_source) or not by_source:
         zones |= {bound.get(netdev, "") for netdev in netdevs}
     if "" in zones:
-        zones = zones - {""} | {_default_zone(host)}
+        zones = zones - {""} | {host.firewalld_default_zone}
     return sorted(zones)
-
-
-def _default_zone(host: Host) -> str:
-    return host.probe.output("firewall-cmd", "--get-default-zone").strip()
 
 
 def _zone_of_source(bound: Mapping[str, str], segment: ipaddress.IPv4Network) -> str:

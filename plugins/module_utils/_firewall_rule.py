@@ -59,7 +59,7 @@ class FirewallRule:
         Anything but :attr:`own` is someone else's: another action of ufw, which adding would replace, or a range of
         firewalld, which removing would tear apart.
         """
-        argv = ["ufw", "show", "added"] if self.tool == "ufw" else self._firewall_cmd("--list-ports")
+        argv = ("ufw", "show", "added") if self.tool == "ufw" else tuple(self._firewall_cmd("--list-ports"))
         rc, text = run(argv)
         if rc in (_NO_ZONE, _NOT_INSTALLED) or (rc == _NOT_RUNNING and not self.permanent):
             return ""

@@ -12,6 +12,7 @@ For internal use of the collection; may change in any release.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import glob
 import hashlib
 import os
@@ -79,6 +80,8 @@ class Footprint:
     def __init__(self, role: str, root: str = "/", run: Run | None = None, dry: bool = False) -> None:
         self._root = root
         self._run_command = run or run_command
+        # A listing of the firewall takes its time, and what is done to one rule says nothing about another.
+        self._ask_once = functools.lru_cache(maxsize=None)(self._run_command)
         self._dry = dry
         self._ledger = Ledger(role, root, dry)
         self.outcome = Outcome()
@@ -220,7 +223,7 @@ class Footprint:
         return None if flags is None else bool(int(flags, 16) & 1)
 
     def _apply_firewall(self, rule: FirewallRule) -> None:
-        if rule.found(self._run_command):  # just so, or in another form that someone has chosen
+        if rule.found(self._ask_once):  # just so, or in another form that someone has chosen
             return
         self.outcome.changes.append(f"allow {rule}")
         self._ledger.note("firewall", str(rule), rule=dataclasses.asdict(rule))
@@ -352,7 +355,7 @@ class Footprint:
         return True
 
     def _undo_firewall(self, entry: Entry) -> bool:
-        undo = undo_of(entry, self._run_command)
+        undo = undo_of(entry, self._ask_once)
         self.outcome.left += undo.left
         for rule in undo.rules:
             self.outcome.changes.append(f"no longer allow {rule}")

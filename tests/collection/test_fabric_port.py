@@ -69,7 +69,6 @@ def ufw_beside_a_chain_of_theirs(host: RecordedHost) -> None:
 def firewalld(host: RecordedHost) -> None:
     """As installed: nothing is bound to a zone."""
     host.answer_as_recorded("nft -j list ruleset", "firewalld-nft-ruleset")
-    host.answer("firewall-cmd --state", "running\n")
     host.answer_as_recorded("firewall-cmd --get-active-zones", "firewalld-active-zones-none")
     host.answer("firewall-cmd --get-default-zone", "public\n")
 
@@ -186,4 +185,7 @@ def test_the_active_tool_is_known_before_a_reader_of_rules_is_there(tmp_path: Pa
 
 
 def test_no_tool_no_rules(tmp_path: Path) -> None:
-    assert rules(two_rails(), tmp_path) == []
+    host = two_rails()
+    assert rules(host, tmp_path / "none") == []
+    host.answer("firewall-cmd --get-active-zones", rc=252, stderr="FirewallD is not running\n")
+    assert rules(host, tmp_path / "stopped") == []

@@ -36,7 +36,8 @@ class Kernel:
         self.rules = False
 
     def __call__(self, argv: Sequence[str]) -> tuple[int, str]:
-        self.calls.append(list(argv))
+        argv = list(argv)
+        self.calls.append(argv)
         modules = self.root / "sys/module"
         if argv[0] == "modprobe" and argv[1] == "-r":
             for name in [argv[2], *(NEEDS if argv[2] == "ib_uverbs" else [])]:
