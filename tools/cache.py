@@ -49,13 +49,19 @@ def made_once(root: Path, name: str, make: Callable[[Path], None]) -> Path:
             fcntl.flock(lock, fcntl.LOCK_EX)
         if target.is_dir():
             return target
-        for left_over in root.glob(f"{name}.part-*"):
-            shutil.rmtree(left_over, ignore_errors=True)
+        _remove_parts(root, name)
         scratch = root / f"{name}.part-{os.getpid()}"
         scratch.mkdir()
         try:
             make(scratch)
             scratch.rename(target)
         finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            # Of a killed build too once more: a program that it had started may have written on for a moment.
+            _remove_parts(root, name)
     return target
+
+
+def _remove_parts(root: Path, name: str) -> None:
+    """Ours, and what killed builds have left. The lock must be held."""
+    for part in root.glob(f"{name}.part-*"):
+        shutil.rmtree(part, ignore_errors=True)

@@ -81,8 +81,8 @@ facts:
   description:
     - In C(lossless) the verdict (C(lossless), C(lossy), C(unknown), and C(not_applicable) for a host that has ports of
       InfiniBand or iWARP alone) with its confidence (C(host_only), C(host_and_peer), C(exercised)), the same of each
-      rail with the broken link and the pause frames that the card has counted on the priority of RoCE (null where it
-      shows no such counter), and the commands for switches by system.
+      rail with the broken link, the switch that its netdev hears over LLDP, and the pause frames that the card has
+      counted on the priority of RoCE (null where it shows no such counter), and the commands for switches by system.
   returned: success
   type: dict
 """

@@ -18,6 +18,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._checks.network impor
 from ansible_collections.lium.cluster.plugins.module_utils._checks.ports import PREFIX, UNIQUE
 from ansible_collections.lium.cluster.plugins.module_utils._checks.rdma_stack import NAMING, naming_style
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
+from ansible_collections.lium.cluster.plugins.plugin_utils._cabling import compare_cabling
 from ansible_collections.lium.cluster.plugins.plugin_utils._lossless_fabric import compare_lossless
 
 Facts = Mapping[str, Mapping[str, Any]]
@@ -82,6 +83,7 @@ def compare_hosts(facts: Facts) -> Found:
         _subnet_managers,
         _partition_keys,
         _lossless,
+        _cabling,
     )
     for comparison in comparisons:
         for host, record in comparison(known):
@@ -285,3 +287,7 @@ def _partition_keys(facts: Facts) -> Iterable[tuple[str, Record]]:
 
 def _lossless(facts: Facts) -> Iterable[tuple[str, Record]]:
     return compare_lossless(_segments(facts), facts)
+
+
+def _cabling(facts: Facts) -> Iterable[tuple[str, Record]]:
+    return compare_cabling(_segments(facts), facts)

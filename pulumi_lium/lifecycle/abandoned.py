@@ -30,6 +30,8 @@ _LISTED_SECONDS = 120.0
 _REPLAY_WITHIN = timedelta(hours=23)
 """The service forgets a key after 24 h, and then takes the same order for a new one (contract 4.8)."""
 _POLL = 5.0
+_SHORTEST = 0.01
+"""Seconds of the shortest pause: a clock need not move by less."""
 _LOOKS_AT_A_PART = 3
 """Listings that show some of the members before the others count as missing."""
 
@@ -74,9 +76,12 @@ def resolve(ctx: Context, intent: Intent, *, may_order: bool = False, patience: 
                 return outcome
             settled = max(settled, ctx.clock.now() + timedelta(seconds=IN_FLIGHT_SECONDS))
         ctx.require_caller()
-        if ctx.clock.monotonic() + _POLL > give_up or (trouble is not None and asked_at >= settled):
+        # The last look is at the moment itself: whoever has patience for just that long hears the answer.
+        left = (settled - ctx.clock.now()).total_seconds()
+        pause = min(_POLL, max(left, _SHORTEST)) if left > 0.0 else _POLL
+        if ctx.clock.monotonic() + pause > give_up or (trouble is not None and asked_at >= settled):
             raise trouble or _still_open(intent, settled)
-        ctx.clock.sleep(_POLL)
+        ctx.clock.sleep(pause)
 
 
 def locate(pods: Iterable[Pod], intent: Intent) -> Placed | None:

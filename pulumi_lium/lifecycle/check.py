@@ -62,7 +62,7 @@ def _plan(ctx: Context, inputs: dict[str, Any]) -> None:
         return
     owner = inputs.get("owner", "")
     try:
-        offers = ctx.api.offers.list()
+        offers = ctx.looks.offers(ctx.api, ctx.clock)
         with ctx.claims.choosing():
             pick = select(offers, selectors_of(inputs), taken=ctx.claims.of_others(owner))
             ctx.claims.claim(owner, frozenset(pick.machine_ids))

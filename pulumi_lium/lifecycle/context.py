@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pulumi_lium.api import Clock, LiumApi, Pod
+from pulumi_lium.api import Clock, LiumApi, Offer, Pod
 from pulumi_lium.api.errors import LiumError
 from pulumi_lium.api.users import User
 
@@ -79,7 +79,8 @@ class Handled:
 
 
 class Looks:
-    """What the resources of one program share: the account's latest listing, for those who only look, and its user.
+    """What the resources of one program share: the account's latest listing, for those who only look, the offers that a
+    check has just seen, and the account's user.
 
     The service allows 60 listings a minute (contract 1.5); a refresh of twenty clusters would ask for as many.
     """
@@ -89,6 +90,8 @@ class Looks:
         self._pods: list[Pod] = []
         self._at = -math.inf
         self._user: User | None = None
+        self._offers: list[Offer] = []
+        self._offers_at = -math.inf
 
     def pods(self, api: LiumApi, clock: Clock, max_age: float) -> list[Pod]:
         """The pods as they were at most `max_age` seconds ago. Raises what the listing raises, to whoever asked."""
@@ -98,6 +101,24 @@ class Looks:
                 self._pods = api.pods.list()
                 self._at = asked_at
             return list(self._pods)
+
+    def offers(self, api: LiumApi, clock: Clock) -> list[Offer]:
+        """The offers as they are now, kept for `recent_offers`."""
+        asked_at = clock.monotonic()
+        found = api.offers.list()
+        with self._guard:
+            self._offers, self._offers_at = found, asked_at
+        return found
+
+    def recent_offers(self, clock: Clock, max_age: float) -> list[Offer] | None:
+        """What `offers` saw at most `max_age` seconds ago, unless something was ordered since."""
+        with self._guard:
+            return list(self._offers) if clock.monotonic() - self._offers_at <= max_age else None
+
+    def forget_offers(self) -> None:
+        """An order leaves: it takes machines that were free."""
+        with self._guard:
+            self._offers_at = -math.inf
 
     def user(self, api: LiumApi) -> User:
         """Whose key `api` has, asked once: a client keeps its key, and a key its workspace (contract 1.2)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +38,8 @@ from .values import idempotency_key, pod_name, usd
 
 _PICKS = 3
 """The first choice, and two more when a machine was taken meanwhile."""
+_RECENT_S = 3.0
+"""Seconds for which offers may be ordered from. The engine asks to create right after it has asked to check."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ def _send(ctx: Context, args: ClusterArgs, template_id: str) -> tuple[Intent, Pi
 def _send_picks(ctx: Context, args: ClusterArgs, template_id: str) -> tuple[Intent, Pick, OrderAnswer | LiumError]:
     """One order; after a refusal because a machine is taken, others under a new key."""
     snapshot, ordered_by = _snapshot(ctx, args), holder_if_told(ctx)
-    pick = _choose(ctx.api.offers.list(), args, ctx)
+    pick = _first(ctx, args)
     key, taken = args.idempotency_key or "", frozenset[str]()
     picks_left = _PICKS
     while True:
@@ -158,6 +161,16 @@ def _snapshot(ctx: Context, args: ClusterArgs) -> tuple[str, ...]:
         )
     report_strangers(ctx, pods, args.owner)
     return tuple(sorted({pod.cluster_id for pod in pods if pod.cluster_id}))
+
+
+def _first(ctx: Context, args: ClusterArgs) -> Pick:
+    """From the offers that the check saw a moment ago, as the official client orders from what it has shown; else, and
+    where nothing fits there, from new ones."""
+    recent = ctx.looks.recent_offers(ctx.clock, _RECENT_S)
+    if recent is not None:
+        with suppress(NothingMatches):
+            return _choose(recent, args, ctx)
+    return _choose(ctx.api.offers.list(), args, ctx)
 
 
 def _choose(offers: Sequence[Offer], args: ClusterArgs, ctx: Context) -> Pick:

@@ -50,6 +50,7 @@ def send(ctx: Context, intent: Intent) -> OrderAnswer | LiumError:
     """
     ctx.require_caller()
     ctx.intents.open(intent)
+    ctx.looks.forget_offers()
     try:
         ctx.intents.note(_leaving(ctx, intent))
         return _post(ctx, intent)

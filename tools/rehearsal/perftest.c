@@ -2,10 +2,11 @@
  * rest. It is a C program because a rehearsal starts hundreds of them a second.
  *
  * Environment: LIUM_REHEARSAL_SOCKET, the model's Unix socket; LIUM_REHEARSAL_HOST, the emulated host. It asks one line,
- *     server HOST DEVICE DURATION CLASS        or        client HOST DEVICE DURATION CLASS SERVER-ADDRESS
- * and reads an exit code on a line of its own, then what is to be printed. A server that is answered 0 listens, takes one
- * client, and ends after it. No answer at all is a test that hangs. Called ethtool or rdma it asks for the counters of the port,
- * which it takes for its last argument. */
+ *     server HOST ARGUMENTS        or        client HOST ARGUMENTS SERVER-ADDRESS
+ * with the arguments in the order of model_server.Arguments, and reads an exit code on a line of its own, then what is to be
+ * printed. A server that is answered 0 listens, takes one client, and ends after it; one that is answered a number below 0
+ * does so too, and then ends with that number above 0. No answer at all is a test that hangs. Called ethtool or rdma it asks
+ * for the counters of the port, which it takes for its last argument. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -34,34 +35,49 @@ static int ask(const char *question)
 	return fd;
 }
 
-/* Copies the answer to stdout and returns the exit code on its first line. */
-static int take(int fd)
+/* Returns the exit code on the answer's first line; what is to be printed is still to come. */
+static int hear(FILE *answer)
 {
-	FILE *answer = fdopen(fd, "r");
-	char line[512];
-	int code;
+	char line[16];
 
 	if (!answer || !fgets(line, sizeof(line), answer))
 		exit(70);
-	code = atoi(line);
+	return atoi(line);
+}
+
+static void print(FILE *answer)
+{
+	char line[512];
+
 	while (fgets(line, sizeof(line), answer))
 		fputs(line, stdout);
 	fflush(stdout);
+}
+
+/* Copies the answer to stdout and returns its exit code. */
+static int take(int fd)
+{
+	FILE *answer = fdopen(fd, "r");
+	int code = hear(answer);
+
+	print(answer);
 	return code;
 }
 
-static const char *duration = "0", *tclass = "0";
-
-static int serve(const char *host, const char *device, const char *own_address, int port)
+static int serve(const char *host, const char *arguments, const char *own_address, int port)
 {
 	struct sockaddr_in here = {.sin_family = AF_INET, .sin_port = htons(port)};
 	char question[512], word[64];
+	FILE *answer;
 	int on = 1, code, door, client;
 
-	snprintf(question, sizeof(question), "server %s %s %s %s\n", host, device, duration, tclass);
-	code = take(ask(question));
-	if (code)
+	snprintf(question, sizeof(question), "server %s %s\n", host, arguments);
+	answer = fdopen(ask(question), "r");
+	code = hear(answer);
+	if (code > 0) {
+		print(answer);
 		return code;
+	}
 	inet_pton(AF_INET, own_address, &here.sin_addr);
 	door = socket(AF_INET, SOCK_STREAM, 0);
 	setsockopt(door, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
@@ -76,10 +92,11 @@ static int serve(const char *host, const char *device, const char *own_address, 
 	close(door);
 	while (read(client, word, sizeof(word)) > 0)
 		;
-	return 0;
+	print(answer);
+	return -code;
 }
 
-static int run(const char *host, const char *device, const char *own_address, const char *server, int port)
+static int run(const char *host, const char *arguments, const char *own_address, const char *server, int port)
 {
 	struct sockaddr_in here = {.sin_family = AF_INET}, there = {.sin_family = AF_INET, .sin_port = htons(port)};
 	char question[512];
@@ -93,15 +110,25 @@ static int run(const char *host, const char *device, const char *own_address, co
 		       " Unable to init the socket connection\n", server, port);
 		return 1;
 	}
-	snprintf(question, sizeof(question), "client %s %s %s %s %s\n", host, device, duration, tclass, server);
+	snprintf(question, sizeof(question), "client %s %s %s\n", host, arguments, server);
 	return take(ask(question));
+}
+
+static int misused(const char *argument)
+{
+	printf("ib_write_bw: invalid option -- '%s'\n Parser function exited with Error\n", argument);
+	return 1;
 }
 
 int main(int argc, char **argv)
 {
 	const char *host = getenv("LIUM_REHEARSAL_HOST"), *address = getenv("LIUM_REHEARSAL_ADDRESS");
 	const char *device = "mlx5_0", *server = NULL;
-	int port = 18515;
+	enum { TCP_PORT, PORT, GID, ITERATIONS, QPS, DURATION, TCLASS, NUMBERS };
+	const char letters[] = "pixnqD";
+	long numbers[NUMBERS] = {18515, 1, -1, 5000, 1, 0, 0};
+	int duplex = 0, gbits = 0;
+	char arguments[256];
 
 	if (!host || !address) {
 		fputs("LIUM_REHEARSAL_HOST and LIUM_REHEARSAL_ADDRESS must be set\n", stderr);
@@ -115,21 +142,33 @@ int main(int argc, char **argv)
 	}
 	for (int at = 1; at < argc; at++) {
 		if (!strcmp(argv[at], "--version")) {
-			puts("Version: 6.20");
+			puts("Version: 6.28");
 			return 1;
 		}
-		if (!strcmp(argv[at], "-d") && at + 1 < argc)
+		const char *letter = argv[at][0] == '-' && argv[at][1] && !argv[at][2] ? strchr(letters, argv[at][1]) : NULL;
+		const char *value = letter ? argv[at + 1] : !strncmp(argv[at], "--tclass=", 9) ? argv[at] + 9 : NULL;
+		char *end;
+
+		if (letter || value) {
+			long number = value ? strtol(value, &end, 10) : 0;
+
+			if (!value || end == value || *end)
+				return misused(argv[at]);
+			numbers[letter ? letter - letters : TCLASS] = number;
+			at += letter != NULL;
+		} else if (!strcmp(argv[at], "-d") && at + 1 < argc)
 			device = argv[++at];
-		else if (!strcmp(argv[at], "-p") && at + 1 < argc)
-			port = atoi(argv[++at]);
-		else if (!strcmp(argv[at], "-D") && at + 1 < argc)
-			duration = argv[++at];
-		else if (!strncmp(argv[at], "--tclass=", 9))
-			tclass = argv[at] + 9;
-		else if (argv[at][0] == '-' && strlen(argv[at]) == 2 && strchr("ixnq", argv[at][1]) && at + 1 < argc)
-			at++;
+		else if (!strcmp(argv[at], "-b"))
+			duplex = 1;
+		else if (!strcmp(argv[at], "--report_gbits"))
+			gbits = 1;
 		else if (argv[at][0] != '-')
 			server = argv[at];
+		else if (strcmp(argv[at], "-F"))
+			return misused(argv[at]);
 	}
-	return server ? run(host, device, address, server, port) : serve(host, device, address, port);
+	snprintf(arguments, sizeof(arguments), "%s %ld %ld %ld %ld %ld %ld %d %d %ld", device, numbers[TCP_PORT], numbers[PORT],
+		 numbers[GID], numbers[ITERATIONS], numbers[QPS], numbers[DURATION], duplex, gbits, numbers[TCLASS]);
+	return server ? run(host, arguments, address, server, numbers[TCP_PORT])
+		      : serve(host, arguments, address, numbers[TCP_PORT]);
 }

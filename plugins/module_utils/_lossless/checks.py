@@ -155,6 +155,7 @@ def lossless_facts(rails: Rails, legs: Sequence[LegVerdict], paused: Sequence[Pf
             {
                 "rail": leg.reading.leg.rail,
                 "netdev": leg.reading.leg.netdev,
+                "neighbour": leg.reading.settings.peer.system or None if leg.reading.settings.peer else None,
                 "soft": leg.reading.leg.soft,
                 "verdict": leg.verdict,
                 "confidence": leg.confidence,

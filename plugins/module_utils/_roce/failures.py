@@ -105,6 +105,11 @@ CAUSES = {
         "install the same, newer perftest on all hosts",
         "host",
     ),
+    "arguments": Cause(
+        "the two ends ran with different arguments, or with different defaults of their perftest",
+        "install the same perftest on all hosts",
+        None,
+    ),
     "peer_died": Cause("the other end ended first", "read the other end's output", None),
     "secondary": Cause("the queue was flushed after an earlier error", "look for the first error", None),
     "crash": Cause("perftest crashed", "look at the kernel log and update perftest", "host"),
@@ -147,6 +152,7 @@ _TEXTS = (
     ("port_busy", r"Couldn't listen to port|(?:Address|port) (?:is )?already (?:in use|allocated)"),
     ("address_family", r"Address family for hostname not supported|resolving basic address"),
     ("bad_option", r"invalid option|unrecognized option"),
+    ("arguments", r"\w+ mismatch: local=|Failed to negotiate parameters"),
     ("connect", r"Couldn't connect to|socket connection|rdma_connect|Unexpected CM event"),
     ("image", r"Unable to find image|pull access denied|toomanyrequests|manifest unknown"),
     ("secondary", r"Failed status 5\b|Work Request Flushed"),
@@ -226,7 +232,16 @@ def classify(client: End, server: End | None = None) -> Failure:
         return _wordless(client, server)
     _, name, found, side = best
     end = client if side == "client" or server is None else server
-    return _named(name, end, _line_of(end.text, found), side)
+    quote = _line_of(end.text, found)
+    if name == "gid_or_route":
+        # Both ends fail so when one has no GID; what each prints as its own tells which.
+        for one, its in ((client, "client"), (server, "server")):
+            index = _empty_gid(one) if one is not None else None
+            if index is not None:
+                return failure("gid_empty", quote, its)._replace(cause=f"GID index {index} is empty")
+    if name == "memlock" and _GPU.search(end.text):
+        name = "peer_memory"
+    return failure(name, quote, side)
 
 
 def failure(name: str, quote: str = "", end: str = "client") -> Failure:
@@ -235,16 +250,11 @@ def failure(name: str, quote: str = "", end: str = "client") -> Failure:
     return Failure(name, cause.cause, cause.fix, quote, end)
 
 
-def _named(name: str, end: End, quote: str, side: str) -> Failure:
-    if name == "memlock" and _GPU.search(end.text):
-        return failure("peer_memory", quote, side)
-    if name == "gid_or_route":
-        gid = _LOCAL_GID.search(end.text)
-        index = _GID_INDEX.search(end.text)
-        if gid and index and not gid.group(1).strip("0:"):
-            empty = failure("gid_empty", quote, side)
-            return empty._replace(cause=f"GID index {index.group(1)} is empty")
-    return failure(name, quote, side)
+def _empty_gid(end: End) -> str | None:
+    """The GID index of an end that printed zeros as its own GID."""
+    gid = _LOCAL_GID.search(end.text)
+    index = _GID_INDEX.search(end.text)
+    return index.group(1) if gid and index and not gid.group(1).strip("0:") else None
 
 
 def _wordless(client: End, server: End | None) -> Failure:

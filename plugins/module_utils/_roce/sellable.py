@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-#: Seconds that the search for the largest set may take. To 64 hosts it ends well within them, but for odd rings of bad
-#: pairs that further bad pairs chain to each other.
+#: Seconds that the search for the largest set may take. To 64 hosts it takes about a tenth of one for the hardest bad
+#: pairs that were found (test_sellable.py).
 BUDGET_S = 5.0
 
 
@@ -29,10 +29,14 @@ class Sellable(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """A repair and the size of the sellable set after it, the repairs before it included."""
+    """A repair and the size of the sellable set after it, the repairs before it included.
+
+    Where ``exact`` is false the budget ended the search, and the set may be larger.
+    """
 
     repair: str
     size: int
+    exact: bool
 
 
 def largest_set(
@@ -44,21 +48,20 @@ def largest_set(
 ) -> Sellable:
     """The largest set of hosts whose every pair is in ``good``; a set of one host is no cluster and comes back empty.
 
-    Branch and bound with a colouring of the candidates as the bound. The first descent is a good set already, so the
-    budget costs proof and not usefulness. Hosts that no chain of bad pairs links do not limit each other, so each such
-    part is searched by itself, small ones first.
+    Branch and bound over the bad pairs (see :class:`_Search`). It starts from a set that is good already, so the budget
+    costs proof and not usefulness.
     """
-    near = _neighbours(hosts, good)
+    bad = _bad_pairs(hosts, good)
     deadline = clock() + budget_s
     best = at_most = 0
-    for part in sorted(_parts(near), key=int.bit_count):
-        search = _Search(near, deadline, clock)
-        for start in (_greedy(near, part), _greedy_by_removal(near, part)):
+    for part in sorted(_parts(bad, (1 << len(hosts)) - 1), key=int.bit_count):
+        search = _Search(bad, deadline, clock)
+        for start in (_greedy(bad, part), _greedy_by_removal(bad, part)):
             search.offer(start)
         proved = search.run(part)
         best |= search.best
         size = search.best.bit_count()
-        at_most += size if proved else max(size, len(_colours(near, part)))
+        at_most += size if proved else max(size, _bound(bad, part))
     size = best.bit_count()
     chosen = tuple(host for number, host in enumerate(hosts) if best >> number & 1)
     return Sellable(chosen if size > 1 else (), at_most == size, at_most)
@@ -83,39 +86,38 @@ def what_to_fix_first(
     end = clock() + budget_s
     while left:
         share = max(0.0, end - clock()) / len(left)
-        sizes = {
-            repair: len(largest_set(hosts, proven | pairs, budget_s=share, clock=clock).hosts)
-            for repair, pairs in left.items()
+        found = {
+            repair: largest_set(hosts, proven | pairs, budget_s=share, clock=clock) for repair, pairs in left.items()
         }
-        repair = max(left, key=lambda name: (sizes[name], len(left[name] - proven)))
+        repair = max(left, key=lambda name: (len(found[name].hosts), len(left[name] - proven)))
         proven |= left.pop(repair)
-        steps.append(Gain(repair, sizes[repair]))
+        steps.append(Gain(repair, len(found[repair].hosts), found[repair].exact))
     return steps
 
 
-def _neighbours(hosts: Sequence[str], good: Collection[frozenset[str]]) -> list[int]:
+def _bad_pairs(hosts: Sequence[str], good: Collection[frozenset[str]]) -> list[int]:
+    """For each host a bit mask of those with which it has no proven pair."""
     index = {host: number for number, host in enumerate(hosts)}
-    near = [0] * len(hosts)
+    bad = [(1 << len(hosts)) - 1 ^ 1 << number for number in range(len(hosts))]
     for pair in good:
         numbers = [index[host] for host in pair if host in index]
         if len(numbers) == 2:
             first, second = numbers
-            near[first] |= 1 << second
-            near[second] |= 1 << first
-    return near
+            bad[first] &= ~(1 << second)
+            bad[second] &= ~(1 << first)
+    return bad
 
 
-def _parts(near: Sequence[int]) -> Iterable[int]:
+def _parts(bad: Sequence[int], left: int) -> Iterable[int]:
     """The hosts in parts: within one, bad pairs link every host with every other; between two, all pairs are good."""
-    left = (1 << len(near)) - 1
     while left:
         part, reached = 0, left & -left
         while reached:
             part |= reached
             linked = 0
             for number in _members(reached):
-                linked |= left & ~near[number]
-            reached = linked & ~part
+                linked |= bad[number]
+            reached = linked & left & ~part
         left &= ~part
         yield part
 
@@ -127,52 +129,55 @@ def _members(mask: int) -> Iterable[int]:
         mask ^= lowest
 
 
-def _greedy(near: Sequence[int], candidates: int) -> int:
-    """Takes the host with most proven pairs among the candidates, again and again."""
+def _greedy(bad: Sequence[int], candidates: int) -> int:
+    """Takes the host with fewest bad pairs among the candidates, again and again."""
     chosen = 0
     while candidates:
-        best = max(_members(candidates), key=lambda number: (near[number] & candidates).bit_count())
+        best = min(_members(candidates), key=lambda number: (bad[number] & candidates).bit_count())
         chosen |= 1 << best
-        candidates &= near[best]
+        candidates &= ~(bad[best] | 1 << best)
     return chosen
 
 
-def _greedy_by_removal(near: Sequence[int], candidates: int) -> int:
+def _greedy_by_removal(bad: Sequence[int], candidates: int) -> int:
     """Drops the host with most bad pairs among those that are left, until none is bad.
 
     Good where few hosts are sick.
     """
     left = candidates
     while left:
-        worst = min(_members(left), key=lambda number: (near[number] & left).bit_count())
-        if (near[worst] & left).bit_count() == left.bit_count() - 1:
+        worst = max(_members(left), key=lambda number: (bad[number] & left).bit_count())
+        if not bad[worst] & left:
             break
         left &= ~(1 << worst)
     return left
 
 
-def _colours(near: Sequence[int], candidates: int) -> list[int]:
-    """Splits the candidates into sets without a proven pair inside; a set of hosts has at most one of each."""
-    classes = []
+def _bound(bad: Sequence[int], candidates: int) -> int:
+    """What no good set among the candidates exceeds: they are split into groups in which no two hosts go together."""
+    groups = 0
     while candidates:
-        free, members = candidates, 0
+        groups += 1
+        free = candidates
         while free:
             lowest = free & -free
-            members |= lowest
-            free &= ~lowest & ~near[lowest.bit_length() - 1]
-        classes.append(members)
-        candidates &= ~members
-    return classes
+            candidates ^= lowest
+            free &= bad[lowest.bit_length() - 1]
+    return groups
 
 
 class _Search:
-    """The branch and bound: ``best`` is a bit mask of hosts."""
+    """The branch and bound: ``best`` is a bit mask of hosts, the largest good set so far.
 
-    def __init__(self, near: Sequence[int], deadline: float, clock: Callable[[], float]) -> None:
-        self._near = near
+    It looks for a maximum independent set of the graph of bad pairs, which is a maximum clique of the good ones. Where
+    few pairs are bad, hosts that some largest set has are taken without a branch and the rest soon falls into parts;
+    where many are, the bound cuts.
+    """
+
+    def __init__(self, bad: Sequence[int], deadline: float, clock: Callable[[], float]) -> None:
+        self._bad = bad
         self._deadline = deadline
         self._clock = clock
-        self._ticks = 0
         self.best = 0
 
     def offer(self, found: int) -> None:
@@ -182,29 +187,70 @@ class _Search:
     def run(self, candidates: int) -> bool:
         """Whether the search came to its end."""
         try:
-            self._expand(0, candidates)
+            self._largest(0, candidates, self.best.bit_count())
         except TimeoutError:
             return False
         return True
 
-    def _expand(self, chosen: int, candidates: int) -> None:
-        self._ticks += 1
-        if self._ticks % 64 == 1 and self._clock() > self._deadline:
-            raise TimeoutError
-        # Hosts proven with all others that are left belong to some largest set: no need to branch on them.
-        certain = 0
-        for number in _members(candidates):
-            if self._near[number] & candidates == candidates & ~(1 << number):
-                certain |= 1 << number
-        chosen |= certain
-        candidates &= ~certain
-        if not candidates:
-            self.offer(chosen)
-            return
-        classes = _colours(self._near, candidates)
-        for bound in range(len(classes), 0, -1):
-            for number in _members(classes[bound - 1]):
-                if chosen.bit_count() + bound <= self.best.bit_count():
-                    return
-                self._expand(chosen | 1 << number, candidates & self._near[number])
-                candidates &= ~(1 << number)
+    def _largest(self, kept: int, candidates: int, floor: int) -> int:
+        """The largest good set among the candidates if it has more than ``floor`` hosts, else none or a smaller one.
+
+        ``kept`` are hosts that go with every candidate.
+        """
+        best = taken = 0
+        while True:
+            if self._clock() > self._deadline:
+                raise TimeoutError
+            certain, candidates, worst = self._certain(candidates)
+            taken |= certain
+            room = floor - taken.bit_count()
+            parts = list(_parts(self._bad, candidates))
+            if len(parts) != 1:
+                found = taken | self._largest_of_parts(kept | taken, parts, room)
+                self.offer(kept | found)
+                return max(best, found, key=int.bit_count)
+            if _bound(self._bad, candidates) <= room:
+                return best
+            found = taken | 1 << worst
+            found |= self._largest(kept | found, candidates & ~(self._bad[worst] | found), room - 1)
+            self.offer(kept | found)
+            best = max(best, found, key=int.bit_count)
+            floor = max(floor, best.bit_count())
+            candidates &= ~(1 << worst)
+
+    def _largest_of_parts(self, kept: int, parts: Iterable[int], floor: int) -> int:
+        """As :meth:`_largest`, for candidates in parts that do not limit each other: each is searched by itself."""
+        bounds = sorted((_bound(self._bad, part), part) for part in parts)
+        spare = sum(bound for bound, _ in bounds) - floor
+        found = 0
+        for bound, part in bounds:
+            if spare <= 0:
+                return 0
+            one = self._largest(kept | found, part, bound - spare)
+            found |= one
+            spare -= bound - one.bit_count()
+        return found
+
+    def _certain(self, candidates: int) -> tuple[int, int, int]:
+        """Hosts that some largest set has, the candidates that are left, and the one of these with most bad pairs.
+
+        Certain is who has no bad pair, or one, or two whose other ends do not go together either: at most one of them
+        all can be chosen, and he costs nobody else.
+        """
+        certain, changed = 0, True
+        worst = most = 0
+        while changed:
+            changed = False
+            worst = most = 0
+            for number in _members(candidates):
+                if not candidates >> number & 1:
+                    continue
+                peers = self._bad[number] & candidates
+                count = peers.bit_count()
+                if count < 2 or (count == 2 and self._bad[peers.bit_length() - 1] & peers):
+                    certain |= 1 << number
+                    candidates &= ~(peers | 1 << number)
+                    changed = changed or count > 0
+                elif count > most:
+                    worst, most = number, count
+        return certain, candidates, worst

@@ -42,7 +42,10 @@ def render(fabric: Fabric) -> str:
             lines += _wrapped("seen", reason) + _wrapped("do", "See that the host runs, then verify again")
     if fabric.fix_first:
         lines += ["", "To sell more, mend in this order"]
-        lines += [f"  {step['repair']}: then {step['sellable']} hosts" for step in fabric.fix_first]
+        lines += [
+            f"  {step['repair']}: then {'' if step['exact'] else 'at least '}{step['sellable']} hosts"
+            for step in fabric.fix_first
+        ]
     return "\n".join(lines)
 
 

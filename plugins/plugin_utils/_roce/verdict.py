@@ -101,7 +101,11 @@ def judge(
     for host, why in lost.items():
         mends.setdefault(f"host {host}: {why}", {frozenset((host, peer)) for peer in hosts if peer != host})
     steps = what_to_fix_first(hosts, good, mends, budget_s=budget_s)
-    fix_first = [{"repair": step.repair, "sellable": step.size} for step in steps if mends[step.repair] - good]
+    fix_first = [
+        {"repair": step.repair, "sellable": step.size, "exact": step.exact}
+        for step in steps
+        if mends[step.repair] - good
+    ]
     return Fabric(segment, tuple(hosts), final, good, failed_pairs(final), guilty, sellable, fix_first, dict(lost))
 
 

@@ -62,6 +62,7 @@ class Agents:
         self._bin.mkdir()
         for name in ("ib_write_bw", "ethtool", "rdma"):
             (self._bin / name).symlink_to(perftest)
+        self.program = self._bin / "ib_write_bw"
         (self._bin / "setpriv").symlink_to("/usr/bin/setpriv")
         self._agent = folder / "lium-roce-agent"
         self._agent.write_bytes(agent_file())

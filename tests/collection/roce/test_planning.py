@@ -38,12 +38,15 @@ def test_a_sick_host_is_named_and_left_out(tmp_path: Path) -> None:
     assert [(part.kind, part.hosts) for part in fabric.guilty] == [("host", ("gpu02",))]
     assert "gpu02" not in fabric.sellable.hosts
     assert len(fabric.sellable.hosts) == 5
-    assert fabric.fix_first == [{"repair": "host gpu02", "sellable": 6}]
+    assert fabric.fix_first == [{"repair": "host gpu02", "sellable": 6, "exact": True}]
     assert done.host_records["gpu02"][0]["status"] == "MUST_FIX"
     screen = render(fabric)
     assert "host gpu02 (5 pairs)" in screen
     assert "UDP 4791" in screen
     assert "5 of 6 hosts" in screen
+    assert "host gpu02: then 6 hosts" in screen
+    in_doubt = fabric._replace(fix_first=[{**fabric.fix_first[0], "exact": False}])
+    assert "host gpu02: then at least 6 hosts" in render(in_doubt)
 
 
 def test_what_a_quarantine_left_out_behind_a_cut_link_is_measured_after_all(tmp_path: Path) -> None:

@@ -58,7 +58,6 @@ def test_from_the_check_on_the_requests_are_those_of_the_official_client_whose_k
     assert world.requests()[before:] == [
         "GET /templates",
         "GET /pods",
-        "GET /executors/infiniband-clusters",
         RENT,
         "GET /pods",
     ]
@@ -74,6 +73,35 @@ def test_from_the_check_on_the_requests_are_those_of_the_official_client_whose_k
         "enable_backups": False,
     }
     assert orders(world)[0]["idempotency_key"] == inputs["idempotency_key"]
+
+
+def test_offers_that_a_check_saw_serve_one_order_and_a_moment_only(world: World) -> None:
+    def asked() -> int:
+        return world.calls("GET", "/executors/infiniband-clusters")
+
+    one, two = (world.check(owner=f"acme/web/dev/{name}", resource=name) for name in ("one", "two"))
+    order(world.ctx, one)
+    assert asked() == 2
+    order(world.ctx, two)
+    assert asked() == 3, "an order has left since"
+    late = world.check(fabric_type="roce")
+    world.pass_time(3.5)
+    order(world.ctx, late)
+    assert asked() == 5
+
+
+def test_a_machine_that_is_taken_after_the_check_is_replaced(world: World) -> None:
+    inputs = world.check()
+    world.event("machine_taken", host="a1")
+    assert [row["machine_id"] for row in order(world.ctx, inputs).state["members"]] == ["a2", "a3"]
+
+
+def test_a_machine_that_comes_free_after_the_check_is_seen(world: World) -> None:
+    world.event("machine_taken", host="a1")
+    inputs = world.check(nodes=4)
+    assert "planned" not in inputs
+    world.event("machine_freed", host="a1")
+    assert order(world.ctx, inputs).state["members"][0]["machine_id"] == "a1"
 
 
 def test_the_intent_is_kept_before_the_order_and_stays_open_until_the_engine_asks(world: World) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pulumi_lium.api import ClusterOrder, NoApiKey
+from pulumi_lium.commands.sweep import sweep
 from pulumi_lium.lifecycle.accounts import settings_for
 from pulumi_lium.lifecycle.order import order
 from pulumi_lium.recovery.findings import Survey
@@ -97,6 +98,19 @@ def test_without_patience_it_stays_open_and_is_named(world: World, folder: Path,
     assert "$32.00 an hour" in removal.error
     assert len(still_open(found, removals)) == 1
     assert [entry.held for entry in sweeper.journal.look()] == [False]
+
+
+def test_the_wait_of_the_command_line_suffices_where_an_answer_was_lost_just_now(
+    world: World, folder: Path, sweeper: Sweeper
+) -> None:
+    (waits,) = (option.default for option in sweep.params if option.name == "wait")
+    Process(world, folder, dies_at=at(*UNSENT)).order_and_die()
+    sleep = sweeper.process.ctx.clock.sleep
+    # Every look takes its time, and no sleep ends on the dot.
+    sweeper.process.ctx.clock.sleep = lambda seconds: sleep(seconds + 0.02)  # type: ignore[method-assign]
+    found, removals = sweeper.sweep(patience=waits)
+    assert still_open(found, removals) == []
+    assert sweeper.journal.look() == []
 
 
 def test_an_order_that_arrives_while_it_is_waited_for_is_removed(world: World, folder: Path, sweeper: Sweeper) -> None:
