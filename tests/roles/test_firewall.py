@@ -35,10 +35,17 @@ ip addr add 10.99.0.1/24 dev pod0; ip link set pod0 up
 ip -n pod addr add 10.99.0.2/24 dev eth0; ip -n pod link set eth0 up; ip -n pod route add default via 10.99.0.1
 """
 FIREWALLD = """
+mkdir -p /etc/firewalld/zones
+cat > /etc/firewalld/zones/public.xml << END
+<zone>
+  <service name="ssh"/>
+  <port port="9100" protocol="tcp"/>
+  <port port="9100" protocol="udp"/>
+  <port port="18516-18520" protocol="tcp"/>
+</zone>
+END
 apt-get -qq install --yes firewalld
-systemctl is-active --quiet firewalld
-ports="--add-port=9100/tcp --add-port=9100/udp --add-port=18516-18520/tcp"
-firewall-cmd $ports; firewall-cmd --permanent $ports
+until nft list chain inet firewalld filter_IN_public_allow 2> /dev/null | grep 18516; do sleep 0.2; done
 ip route add 10.99.0.0/24 via 10.77.0.1
 """
 
@@ -106,7 +113,7 @@ def what_comes_through(hosts: Sequence[Host]) -> list[list[str]]:
 
 def rules_of(hosts: Sequence[Host]) -> list[set[str]]:
     """The rules as ufw lists them; what the kernel has of firewalld's default zone, and what its file has."""
-    zone = "nft list chain inet firewalld filter_IN_public_allow; cat /etc/firewalld/zones/public.xml"
+    zone = "nft list chain inet firewalld filter_IN_public_allow && grep '<port' /etc/firewalld/zones/public.xml"
     return [set(re.findall(r"[^\s].*", text)) for text in on_each(hosts, ["ufw show added", zone])]
 
 
@@ -138,11 +145,10 @@ def test_the_opt_in_opens_both_ports_through_the_tool_that_is_active(
     assert rules_of(hosts) == before, "nothing is added that was not asked for"
     assert what_comes_through(hosts) == [[], []]
 
-    hosts[1].run("systemctl restart docker")
     opened = playbook(PLAY, listed, look=True, lium_manage_firewall=True)
     for host in hosts:
         assert opened.changed[host.name] == 1, opened.screen
-        assert [opened.record(host.name, check)["status"] for check in (PORT, FORWARD)] == ["OK", "OK"], opened.screen
+        assert opened.record(host.name, PORT)["status"] == "OK", opened.screen
     assert what_comes_through(hosts) == [BOTH, BOTH]
     assert [after - rules for after, rules in zip(rules_of(hosts), before, strict=True)] == [
         {"ufw route allow 51820/udp", "ufw allow in on eth1 to any port 18515 proto tcp"},
@@ -154,10 +160,9 @@ def test_the_opt_in_opens_both_ports_through_the_tool_that_is_active(
         },
     ]
 
-    again = playbook(PLAY, listed, lium_manage_firewall=True)
-    assert again.changed == {host.name: 0 for host in hosts}, again.screen
-
-    removed = playbook(PLAY, listed, part="remove")
-    assert removed.rc == 0, removed.screen
+    again = playbook(PLAY, listed, lium_manage_firewall=True, then="remove")
+    assert again.rc == 0, again.screen
+    # A second run with nothing to change, and of offboard's part one task that takes back.
+    assert again.changed == {host.name: 1 for host in hosts}, again.screen
     assert rules_of(hosts) == before, "a person's own rules stay"
     assert what_comes_through(hosts) == [[], []]
