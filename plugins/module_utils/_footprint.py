@@ -12,6 +12,7 @@ For internal use of the collection; may change in any release.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import glob
 import hashlib
 import os
@@ -19,7 +20,7 @@ import stat
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
-from ansible_collections.lium.cluster.plugins.module_utils._firewall_rule import FirewallRule, Run
+from ansible_collections.lium.cluster.plugins.module_utils._firewall_rule import FirewallRule, Run, undo_of
 from ansible_collections.lium.cluster.plugins.module_utils._kmod import (
     explain_modprobe,
     holders,
@@ -79,6 +80,8 @@ class Footprint:
     def __init__(self, role: str, root: str = "/", run: Run | None = None, dry: bool = False) -> None:
         self._root = root
         self._run_command = run or run_command
+        # A listing of the firewall takes its time, and what is done to one rule says nothing about another.
+        self._ask_once = functools.lru_cache(maxsize=None)(self._run_command)
         self._dry = dry
         self._ledger = Ledger(role, root, dry)
         self.outcome = Outcome()
@@ -220,13 +223,12 @@ class Footprint:
         return None if flags is None else bool(int(flags, 16) & 1)
 
     def _apply_firewall(self, rule: FirewallRule) -> None:
-        if rule.present(self._run_command):
+        if rule.found(self._ask_once):  # just so, or in another form that someone has chosen
             return
         self.outcome.changes.append(f"allow {rule}")
-        self._ledger.note("firewall", rule.name)
+        self._ledger.note("firewall", str(rule), rule=dataclasses.asdict(rule))
         if not self._dry:
-            for argv in rule.add_commands():
-                self._must(argv)
+            self._must(rule.add_command)
 
     def _apply_service(self, unit: str) -> None:
         """Enables and starts a unit; what was enabled or running before stays so when the role goes."""
@@ -353,13 +355,13 @@ class Footprint:
         return True
 
     def _undo_firewall(self, entry: Entry) -> bool:
-        rule = FirewallRule.from_name(entry["name"])
-        if rule.present(self._run_command):
+        undo = undo_of(entry, self._ask_once)
+        self.outcome.left += undo.left
+        for rule in undo.rules:
             self.outcome.changes.append(f"no longer allow {rule}")
             if not self._dry:
-                for argv in rule.remove_commands():
-                    self._must(argv)
-        return True
+                self._must(rule.remove_command)
+        return undo.settled
 
     def _undo_service(self, entry: Entry) -> bool:
         unit = entry["name"]

@@ -83,7 +83,8 @@ options:
     elements: str
     default: []
   firewall:
-    description: UDP ports to let through on the path of published ports, by the tool that is active on the host.
+    description:
+      - Ports to let through, by the tool that is active on the host. What it has for one already stays as it is.
     type: list
     elements: dict
     default: []
@@ -94,11 +95,20 @@ options:
         choices: [ufw, firewalld]
         required: true
       port:
-        description: Published UDP port.
+        description: The port.
         type: int
         required: true
+      protocol:
+        description: Its protocol.
+        type: str
+        choices: [udp, tcp]
+        default: udp
+      netdev:
+        description: With ufw the netdev by which packets for the host itself come in, empty for a published port.
+        type: str
+        default: ""
       zone:
-        description: Zone of firewalld.
+        description: Zone of firewalld, now and from its next start on.
         type: str
         default: ""
   installed_by:
@@ -150,7 +160,7 @@ packages:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.lium.cluster.plugins.module_utils._docker import occupancy
-from ansible_collections.lium.cluster.plugins.module_utils._firewall_rule import FirewallRule
+from ansible_collections.lium.cluster.plugins.module_utils._firewall_rule import FirewallError, rules_of
 from ansible_collections.lium.cluster.plugins.module_utils._footprint import (
     Footprint,
     FootprintError,
@@ -192,6 +202,8 @@ def main() -> None:
                 "options": {
                     "tool": {"type": "str", "choices": ["ufw", "firewalld"], "required": True},
                     "port": {"type": "int", "required": True},
+                    "protocol": {"type": "str", "choices": ["udp", "tcp"], "default": "udp"},
+                    "netdev": {"type": "str", "default": ""},
                     "zone": {"type": "str", "default": ""},
                 },
             },
@@ -211,7 +223,7 @@ def main() -> None:
             outcome = footprint.outcome
         else:
             outcome = footprint.apply(_wanted(options))
-    except (FootprintError, LedgerError, PackageError, ProbeError, OSError, ValueError) as exc:
+    except (FirewallError, FootprintError, LedgerError, PackageError, ProbeError, OSError, ValueError) as exc:
         module.fail_json(msg=str(exc), failure={"code": "footprint", "details": str(exc)})
     module.exit_json(
         changed=bool(outcome.changes),
@@ -234,7 +246,7 @@ def _wanted(options):
         sysctls={key: str(value) for key, value in options["sysctls"].items()},
         modes={pattern: int(str(mode), 8) for pattern, mode in options["modes"].items()},
         links_up=options["links_up"],
-        firewall=[FirewallRule(row["tool"], row["port"], row["zone"]) for row in options["firewall"]],
+        firewall=[rule for row in options["firewall"] for rule in rules_of(row)],
         packages=added_packages(options["installed_by"]),
     )
 

@@ -266,11 +266,28 @@ def test_the_rules_of_iptables_are_read_in_one_place_only(in_namespace: Listing)
         ("ufw-iptables-S", PROBE, STOPPED),
         ("ufw-open-iptables-S", OVERLAY, NOTHING),
         ("ufw-open-iptables-S", PROBE, NOTHING),
+        ("ufw-denied-iptables-S", PROBE, STOPPED),
+        ("ufw-reject-iptables-S", PROBE, STOPPED),
+        ("ufw-limit-iptables-S", PROBE, LIMITED),
     ],
 )
 def test_ufw_as_it_is_set_up(recording: str, packet: Packet, expected: str) -> None:
     text = json.loads((RECORDED / f"{recording}.json").read_text(encoding="utf-8"))["stdout"]
     assert verdict(iptables_blocks(text, packet)) == expected
+
+
+@pytest.mark.parametrize(
+    ("recording", "packet", "expected"),
+    [
+        ("firewalld-nft-ruleset", OVERLAY, NOTHING),
+        ("firewalld-nft-ruleset", PROBE, STOPPED),
+        ("firewalld-denied-nft-ruleset", OVERLAY, NOTHING),
+        ("firewalld-denied-nft-ruleset", PROBE, STOPPED),
+    ],
+)
+def test_firewalld_as_it_is_set_up(recording: str, packet: Packet, expected: str) -> None:
+    text = json.loads((RECORDED / f"{recording}.json").read_text(encoding="utf-8"))["stdout"]
+    assert verdict(nft_blocks(text, packet)) == expected
 
 
 @pytest.mark.parametrize("packet", [OVERLAY, PROBE])
@@ -299,5 +316,8 @@ def test_ufw_and_firewalld() -> None:
         "eth1": "public",
         "enp1": "drop",
     }
+    recording = json.loads((RECORDED / "firewalld-active-zones.json").read_text(encoding="utf-8"))
+    assert firewalld_zones(recording["stdout"]) == {"10.20.0.0/16": "home", RAIL: "internal"}
+    assert firewalld_zones("public (default)\n  interfaces: eth0\n") == {"eth0": "public"}, "since firewalld 2.0"
     assert firewalld_strict("# comment\nStrictForwardPorts=yes\n")
     assert not firewalld_strict("StrictForwardPorts=no\n")

@@ -36,7 +36,8 @@ class Kernel:
         self.rules = False
 
     def __call__(self, argv: Sequence[str]) -> tuple[int, str]:
-        self.calls.append(list(argv))
+        argv = list(argv)
+        self.calls.append(argv)
         modules = self.root / "sys/module"
         if argv[0] == "modprobe" and argv[1] == "-r":
             for name in [argv[2], *(NEEDS if argv[2] == "ib_uverbs" else [])]:
@@ -57,7 +58,7 @@ class Kernel:
         elif argv[:3] == ["ufw", "route", "allow"] or argv[:3] == ["ufw", "route", "delete"]:
             self.rules = argv[2] == "allow"
         elif argv[:3] == ["ufw", "show", "added"]:
-            return 0, "ufw route allow proto udp to any port 51820\n" if self.rules else ""
+            return 0, "ufw route allow 51820/udp\n" if self.rules else ""
         elif argv[0] == "ip":
             flags = {"up": "0x1003", "down": "0x1002"}[argv[4]]
             (self.root / f"sys/class/net/{argv[3]}/flags").write_text(flags + "\n")
@@ -161,7 +162,7 @@ def test_what_a_rental_lives_on_stays_and_remains_noted(root: Path) -> None:
     outcome = Footprint("rdma", str(root), kernel).remove(busy="a rental runs (pod_1)")
     node = root / "dev/infiniband/uverbs0"
     assert sorted(outcome.left) == [
-        "firewall ufw/51820/: a rental runs (pod_1)",
+        "firewall UDP 51820 by ufw: a rental runs (pod_1)",
         "link enp1s0: a rental runs (pod_1)",
         f"mode {node}: a rental runs (pod_1)",
         "module ib_core: a rental runs (pod_1)",

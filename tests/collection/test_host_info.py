@@ -257,17 +257,6 @@ def input_dropped(host: RecordedHost) -> None:
     host.answer("nft -j list ruleset", json.dumps({"nftables": [{"chain": chain}]}))
 
 
-def ufw_with_its_defaults(host: RecordedHost) -> None:
-    host.answer_as_recorded("iptables -S", "ufw-iptables-S")
-    host.answer_as_recorded("nft -j list ruleset", "ufw-nft-ruleset")
-    host.answer("ufw status verbose", "Status: active\nDefault: deny (incoming), allow (outgoing), deny (routed)\n")
-
-
-def firewalld_without_the_port(host: RecordedHost) -> None:
-    input_dropped(host)
-    host.answer("firewall-cmd --state", "running\n")
-
-
 def fabric_open_in_part(host: RecordedHost) -> None:
     host.answer("iptables -S", "-P INPUT DROP\n-A INPUT -s 10.20.30.7/32 -j ACCEPT\n")
 
@@ -312,8 +301,6 @@ SEEDED = [
     (no_probe_image, "probe.image_cached", "WARN", "docker pull"),
     (probe_port_held, "probe.tcp_18515", "MUST_FIX", "End the program"),
     (input_dropped, "probe.tcp_18515", "MUST_FIX", "tcp dport 18515 accept"),
-    (ufw_with_its_defaults, "probe.tcp_18515", "MUST_FIX", "ufw allow in on enp33s0np0 to any port 18515 proto tcp"),
-    (firewalld_without_the_port, "probe.tcp_18515", "MUST_FIX", "--add-port=18515/tcp"),
     (fabric_open_in_part, "probe.tcp_18515", "WARN", "Run verify_roce"),
 ]
 

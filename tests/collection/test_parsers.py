@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.lium.cluster.plugins.module_utils._checks.executor import renting_ports
 from ansible_collections.lium.cluster.plugins.module_utils._checks.platform import kernel_version
+from ansible_collections.lium.cluster.plugins.module_utils._firewall_rule import FirewallRule
 from ansible_collections.lium.cluster.plugins.module_utils._host import parse_dkms_status
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, key_values, load_json, parse_int
 from ansible_collections.lium.cluster.plugins.module_utils._parsers.conntrack import parse_conntrack
@@ -228,6 +229,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "dkms": parse_dkms_status,
     "ethtool": as_completed(parse_ethtool_pause),
     "firewalld conf": firewalld_strict,
+    "firewalld ports": lambda text: FirewallRule("firewalld", 51820).found(lambda _argv: (0, text)),
     "firewalld zones": firewalld_zones,
     "ibv_devinfo": parse_ibv_devinfo,
     "ip addr": parse_ip_address,
@@ -245,6 +247,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "rdma link json": parse_rdma_link_json,
     "renting ports": renting_ports,
     "ufw": ufw_active,
+    "ufw rules": lambda text: FirewallRule("ufw", 51820).found(lambda _argv: (0, text)),
     "wg all": parse_dump,
     "wg one": lambda text: parse_dump(text, "wg0"),
     "wg-quick": parse_config,
@@ -284,7 +287,7 @@ SEEDS = sorted(
     {
         str(json.loads(path.read_text(encoding="utf-8")).get("stdout", ""))[:3000]
         for path in RECORDED.glob("*.json")
-        if path.name.startswith(("arping", "wg", "rdma", "ibv", "ip-", "ethtool-a", "lsmod", "ufw"))
+        if path.name.startswith(("arping", "wg", "rdma", "ibv", "ip-", "ethtool-a", "lsmod", "ufw", "firewalld"))
     }
     | {NFT, "-A FORWARD -p udp -m udp ! --dport 1 -g DOCKER-USER\n-A DOCKER-USER -j DROP", "[[9001, 1]]"}
 )

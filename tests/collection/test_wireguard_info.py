@@ -99,9 +99,23 @@ def closed_for_a_netdev(host: RecordedHost) -> None:
 
 
 def firewalld(host: RecordedHost) -> None:
-    host.answer("firewall-cmd --state", "running\n")
     host.answer("firewall-cmd --get-active-zones", "public\n  interfaces: eno1\n")
+    host.answer("firewall-cmd --get-default-zone", "public\n")
     host.files["/etc/firewalld/firewalld.conf"] = "StrictForwardPorts=yes"
+
+
+def zone_drop(host: RecordedHost) -> None:
+    host.answer("firewall-cmd --get-active-zones", "drop\n  interfaces: enp32s0np0\n")
+
+
+def default_zone_drop(host: RecordedHost) -> None:
+    host.answer("firewall-cmd --get-active-zones", "")
+    host.answer("firewall-cmd --get-default-zone", "drop\n")
+
+
+def docker_before_firewalld(host: RecordedHost) -> None:
+    """As firewalld 1.3.3 leaves `iptables -S` when it is installed beside a Docker 20.10 that runs."""
+    host.answer("iptables -S", "-P INPUT ACCEPT\n-P FORWARD DROP\n-P OUTPUT ACCEPT\n")
 
 
 def short_timeout(host: RecordedHost) -> None:
@@ -156,6 +170,9 @@ SEEDED = [
     (chain_behind_a_jump, "wg.fw_forward", "MUST_FIX", "MYFW: -A MYFW -p udp", "iptables -I MYFW"),
     (closed_for_a_netdev, "wg.fw_forward", "WARN", "limits some traffic", "Run verify_wireguard"),
     (firewalld, "wg.fw_forward", "MUST_FIX", "StrictForwardPorts=yes", "StrictForwardPorts=no"),
+    (zone_drop, "wg.fw_forward", "WARN", "enp32s0np0 is in zone drop", "Run verify_wireguard"),
+    (default_zone_drop, "wg.fw_forward", "WARN", "enp32s0np0 is in zone drop", "Run verify_wireguard"),
+    (docker_before_firewalld, "wg.fw_forward", "MUST_FIX", "chains of Docker are gone", "systemctl restart docker"),
     (short_timeout, "wg.conntrack", "WARN", "= 20", "120"),
     (stale_flow, "wg.conntrack", "WARN", "UDP 51820 from 10.20.30.9", "conntrack -D"),
     (flow_of_a_pod_that_is_gone, "wg.conntrack", "WARN", "from 10.20.30.9, answered by 172.17.0.2", "conntrack -D"),
@@ -305,3 +322,24 @@ def test_a_kernel_without_packet_filter_is_asked_for_nothing(tmp_path: Path) -> 
     host.remove("/sys/module/nft_compat")
     host.commands["nft -j list ruleset"] = host.commands["iptables -S"] = {"timeout": True}
     assert look_at(host, tmp_path / "host")["wg.fw_forward"].status == "OK"
+
+
+def docker_told_to_leave_iptables(host: RecordedHost) -> None:
+    host.files["/etc/docker/daemon.json"] = '{"iptables": false}'
+
+
+def docker_of_nftables(host: RecordedHost) -> None:
+    table = {"family": "ip", "name": "docker-bridges"}
+    host.answer("nft -j list ruleset", json.dumps({"nftables": [{"table": table}]}))
+
+
+def docker_stopped(host: RecordedHost) -> None:
+    host.answer("docker ps --format {{.Names}}", rc=1, stderr="Cannot connect to the Docker daemon\n")
+
+
+@pytest.mark.parametrize("why", [docker_told_to_leave_iptables, docker_of_nftables, docker_stopped])
+def test_a_docker_may_have_no_chains_in_iptables(why: Callable[[RecordedHost], None], tmp_path: Path) -> None:
+    host = healthy_host(random.Random(1), kind="roce")
+    docker_before_firewalld(host)
+    why(host)
+    assert look_at(host, tmp_path)["wg.fw_forward"].status == "OK"

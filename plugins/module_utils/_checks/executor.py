@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from ansible_collections.lium.cluster.plugins.module_utils._check import BoundCheck, Check
-from ansible_collections.lium.cluster.plugins.module_utils._firewall import blocked, input_state
+from ansible_collections.lium.cluster.plugins.module_utils._firewall import PROBE_TCP_PORT, blocked, input_state
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, key_values, load_json
 from ansible_collections.lium.cluster.plugins.module_utils._probe import CommandError, Missing, ToolMissing
@@ -22,7 +22,6 @@ from ansible_collections.lium.cluster.plugins.module_utils._sockets import UNSEE
 DAEMON_JSON_PATH = "/etc/docker/daemon.json"
 TOOLKIT_CONFIG = "/etc/nvidia-container-runtime/config.toml"
 PROBE_IMAGE = "daturaai/lium-rdma-probe:0.0.1"
-PROBE_TCP_PORT = 18515
 MINIMUM_RENTING_PORTS = 3
 
 _INSTALL = "Run the executor's installer (nvidia_docker_sysbox_setup.sh)"

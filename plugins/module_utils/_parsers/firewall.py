@@ -208,15 +208,15 @@ def ufw_active(text: str) -> bool:
 
 
 def firewalld_zones(text: str) -> dict[str, str]:
-    """``firewall-cmd --get-active-zones``: netdev -> zone."""
+    """``firewall-cmd --get-active-zones``: netdev or source -> zone."""
     zones: dict[str, str] = {}
     zone = ""
     for line in text.splitlines():
         if line and not line[0].isspace():
             zone = line.split()[0]
-        elif line.strip().startswith("interfaces:"):
-            for netdev in line.partition(":")[2].split():
-                zones[netdev] = zone
+        elif line.strip().startswith(("interfaces:", "sources:")):
+            for bound in line.partition(":")[2].split():
+                zones[bound] = zone
     return zones
 
 

@@ -96,7 +96,7 @@ CAUSES = {
     ),
     "connect": Cause(
         "no TCP connection to the server's test port came about: the port is filtered, or the address is wrong",
-        "open the TCP test port (18515) in INPUT between the fabric addresses",
+        "open the TCP test port (18515) in INPUT between the fabric addresses; probe.tcp_18515 of an audit says how",
         None,
     ),
     "image": Cause("the probe image cannot be had", "pull the image beforehand (registry, rate limit, disk)", "host"),

@@ -366,9 +366,9 @@ def _setup(subject: OverlayHost, options: Mapping[str, Any]) -> dict[str, Any]:
     """What the role has to know before it changes anything."""
     host = subject.host
     try:
-        rules = allow_rules(host, subject.ports, forward_state(host, subject.ports)[0])
+        rules = allow_rules(host, subject.ports)
     except (ProbeError, ParseError):
-        rules = []  # wg.fw_forward says that it could not be read; a bare host has no reader of rules yet
+        rules = []  # wg.fw_forward says that it could not be read
     return {
         "family": "debian" if host.debian_like else "redhat",
         "packages_installed": host.installed_packages(options.get("packages") or ()),
