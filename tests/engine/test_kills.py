@@ -133,16 +133,18 @@ def up(disk: Disk, emulator: ControlPlane) -> None:
 
 
 def sweep(disk: Disk, emulator: ControlPlane) -> None:
-    """By the journal, which of a complete order does not know whether the state holds it, and refers to the stack's
-    export; on a bare disk by that from the start."""
-    if disk.bare or not disk.lium("sweep", "--yes", may_refer_to="--stack-export"):
+    """By the journal; on a bare disk by the stack's export, which says what the state holds and what was cut off.
+
+    In the whole product complete orders are cut off as well, for which the journal refers to the export.
+    """
+    if disk.bare or not disk.lium("sweep", "--yes", may_refer_to="--stack-export" if WHOLE else ""):
         disk.lium("sweep", "--stack-export", str(disk.export()), "--yes")
 
 
 def recover(disk: Disk, emulator: ControlPlane) -> None:
     disk.lium("recover", "--cwd", str(disk.stack.project), "--stack", disk.stack.name, "--yes")
     # One that is being deleted stands in the state; the next `destroy` or `up` goes on with it.
-    cut_off = [operation for operation in disk.stack.pending_operations() if operation["type"] == "creating"]
+    cut_off = [operation for operation in disk.stack.pending_operations() if operation["type"] != "deleting"]
     assert not [operation for operation in cut_off if is_cluster(operation["resource"])]
 
 
