@@ -16,6 +16,7 @@ from ansible_collections.lium.cluster.plugins.module_utils._probe import (
     ToolMissing,
 )
 
+DAEMON_JSON_PATH = "/etc/docker/daemon.json"
 #: The platform's own measurement; RDMA tests stay away while it runs.
 MEASUREMENT_CONTAINER = "lium_roce_probe"
 

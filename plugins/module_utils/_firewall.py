@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.lium.cluster.plugins.module_utils._check import Check
+from ansible_collections.lium.cluster.plugins.module_utils._docker import DAEMON_JSON_PATH
 from ansible_collections.lium.cluster.plugins.module_utils._firewall_rule import rules_of
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError
@@ -98,18 +99,15 @@ def blocked(check: Check, blocks: Sequence[Block], tools: Sequence[str]) -> Reco
 
 
 def _rules_met(host: Host, packets: Sequence[Packet]) -> tuple[list[str], list[tuple[Packet, Block]]]:
-    probe, tools = host.probe, []
+    tools: list[str] = []
     met: list[tuple[Packet, Block]] = []
     filtering = False
-    for tool, has_rules, argv in (
-        ("iptables", _has_iptables(host), ("iptables", "-S")),
-        ("nftables", _in_kernel(host, "nf_tables"), ("nft", "-j", "list", "ruleset")),
-    ):
+    for tool, has_rules in (("iptables", _has_iptables(host)), ("nftables", _in_kernel(host, "nf_tables"))):
         if not has_rules:  # asking would load what is not there
             continue
         filtering = True
         try:
-            text = probe.output(*argv)
+            text = host.iptables_rules if tool == "iptables" else host.nft_ruleset
         except ToolMissing:
             continue
         for packet in packets:
@@ -158,11 +156,11 @@ def _firewalld_blocks(host: Host) -> list[Block]:
 def _docker_blocks(host: Host, tools: Sequence[str]) -> list[Block]:
     """Docker makes its chains when it starts. A firewalld that starts later takes them away, and Docker hears of that
     only if it had met a firewalld before: it then publishes no port, and no pod with one starts."""
-    if not host.occupancy.docker or host.occupancy.unreadable or "DOCKER" in host.probe.output("iptables", "-S"):
+    if not host.occupancy.docker or host.occupancy.unreadable or "DOCKER" in host.iptables_rules:
         return []
-    if re.search(r'"iptables"\s*:\s*false', host.probe.read_or_none("/etc/docker/daemon.json") or ""):
+    if re.search(r'"iptables"\s*:\s*false', host.probe.read_or_none(DAEMON_JSON_PATH) or ""):
         return []
-    if "nftables" in tools and '"docker-bridges"' in host.probe.output("nft", "-j", "list", "ruleset"):
+    if "nftables" in tools and '"docker-bridges"' in host.nft_ruleset:
         return []
     what = "the chains of Docker are gone, so that it can publish no port"
     fix = "Run `systemctl restart docker` when no rental runs: Docker makes them anew, and keeps them from then on"

@@ -192,6 +192,16 @@ class Host:
         return None
 
     @cached_property
+    def iptables_rules(self) -> str:
+        """Asking loads iptables' modules where it has no rules yet."""
+        return self.probe.output("iptables", "-S")
+
+    @cached_property
+    def nft_ruleset(self) -> str:
+        """JSON. Asking loads nftables where it has no rules yet."""
+        return self.probe.output("nft", "-j", "list", "ruleset")
+
+    @cached_property
     def firewall_tools(self) -> list[str]:
         """Those of ``ufw`` and ``firewalld`` that are active."""
         tools = []

@@ -15,6 +15,7 @@ from typing import Any
 
 from ansible_collections.lium.cluster.plugins.module_utils._check import Check
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
+from ansible_collections.lium.cluster.plugins.plugin_utils._lossless_fabric import rails_of
 
 CROSSED = Check(
     id="roce.rails_crossed",
@@ -58,9 +59,8 @@ def compare_cabling(
 
 def _neighbours(values: Mapping[str, Any]) -> dict[str, set[str]]:
     """By rail, in words and in the platform's order: the switches that its netdevs hear. Unheard ones are left out."""
-    lossless = values.get("lossless") or {}
     heard: dict[str, set[str]] = {}
-    for row in lossless.get("rails", ()):
+    for row in rails_of(values):
         heard.setdefault(row["rail"], set()).update([row["neighbour"]] if row.get("neighbour") else [])
     return {f"rail {number}": heard[name] for number, name in enumerate(sorted(heard))}
 

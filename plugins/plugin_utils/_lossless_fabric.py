@@ -31,17 +31,22 @@ def compare_lossless(
 ) -> Iterable[tuple[str, Record]]:
     """A record for each host of a segment of two or more. Soft-RoCE has no set-up and is compared with nobody."""
     for segment, members in segments.items():
-        rails = {host: _rails(facts[host]) for host in members}
+        rails = {host: _settings(facts[host]) for host in members}
         hosts = [host for host in members if rails[host]]
         if len(hosts) > 1:
             record = _compare(segment, {host: rails[host] for host in hosts})
             yield from ((host, record) for host in hosts)
 
 
-def _rails(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Settings of the rails of a host that was looked at."""
+def rails_of(values: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """What `lossless_info` tells of each rail's netdev; nothing of a host that it has not looked at."""
     lossless = values.get("lossless") or {}
-    return [rail["settings"] for rail in lossless.get("rails", ()) if not rail["soft"]]
+    rails: Sequence[Mapping[str, Any]] = lossless.get("rails", ())
+    return rails
+
+
+def _settings(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [rail["settings"] for rail in rails_of(values) if not rail["soft"]]
 
 
 def _compare(segment: str, rails: Mapping[str, Sequence[Mapping[str, Any]]]) -> Record:

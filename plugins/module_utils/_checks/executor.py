@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from ansible_collections.lium.cluster.plugins.module_utils._check import BoundCheck, Check
+from ansible_collections.lium.cluster.plugins.module_utils._docker import DAEMON_JSON_PATH
 from ansible_collections.lium.cluster.plugins.module_utils._firewall import PROBE_TCP_PORT, blocked, input_state
 from ansible_collections.lium.cluster.plugins.module_utils._host import Host
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, key_values, load_json
@@ -19,7 +20,6 @@ from ansible_collections.lium.cluster.plugins.module_utils._rdma.view import ROC
 from ansible_collections.lium.cluster.plugins.module_utils._record import Record
 from ansible_collections.lium.cluster.plugins.module_utils._sockets import UNSEEN, port_holders
 
-DAEMON_JSON_PATH = "/etc/docker/daemon.json"
 TOOLKIT_CONFIG = "/etc/nvidia-container-runtime/config.toml"
 PROBE_IMAGE = "daturaai/lium-rdma-probe:0.0.1"
 MINIMUM_RENTING_PORTS = 3

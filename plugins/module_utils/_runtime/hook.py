@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.lium.cluster.plugins.module_utils._docker import occupancy
+from ansible_collections.lium.cluster.plugins.module_utils._docker import DAEMON_JSON_PATH, occupancy
 from ansible_collections.lium.cluster.plugins.module_utils._parse import ParseError, load_json
 from ansible_collections.lium.cluster.plugins.module_utils._probe import (
     CommandError,
@@ -51,7 +51,7 @@ class HookError(Exception):
 class Places:
     """Where Docker and our programs keep their files. Tests have a daemon with places of its own."""
 
-    daemon_json: str = "/etc/docker/daemon.json"
+    daemon_json: str = DAEMON_JSON_PATH
     pid_file: str = "/var/run/docker.pid"
     settings: str = "/etc/lium/rdma-runc.conf"
     undo: str = "/var/lib/lium-cluster/runtime_hook.daemon_json"
